@@ -1,0 +1,1 @@
+"""Saguaro: publish a family of small on-device language models to a static web site."""

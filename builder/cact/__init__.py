@@ -1,0 +1,1 @@
+"""The `.cact` container: layouts of all three tags, reader, writer, CQ codes, tokenizer blob."""

@@ -1,0 +1,63 @@
+"""The command line: parse, call, print. No logic lives here.
+
+Each command is a module with `add_arguments(parser)` and `run(arguments) -> int` (the exit code), imported only
+when it is asked for, so that `show` does not pay for torch. stdout is the result, stderr is talk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from builder.errors import SaguaroError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "show": ("builder.cact.show_command", "list what is in a .cact file"),
+    "family": ("builder.family.family_command", "turn checkpoints and LoRA adapters into .cact files"),
+    "delta": ("builder.delta.delta_command", "make, apply or inspect a patch between two .cact files"),
+    "pack": ("builder.publish.pack_command", "write a family as a static site"),
+    "verify": ("builder.publish.verify_command", "rebuild and hash every model of a packed site"),
+    "serve": ("builder.publish.serve_command", "serve a packed site for development"),
+    "chat": ("builder.reference.chat_command", "talk to a packed family in the terminal"),
+    "experts": ("builder.experts.experts_command", "inspect token-level expert packages"),
+}
+
+
+def build_parser(command: str | None) -> argparse.ArgumentParser:
+    """The whole parser; only the module of `command` is imported, the others appear with their help line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m builder",
+        description="Publish a family of small language models to a static web site.",
+    )
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (module, line) in COMMANDS.items():
+        subparser = subparsers.add_parser(name, help=line, description=line[0].upper() + line[1:] + ".")
+        if name == command:
+            importlib.import_module(module).add_arguments(subparser)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 done, 1 refused or mismatch, 2 usage."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    command = next((word for word in words if not word.startswith("-")), None)
+    arguments = build_parser(command).parse_args(words)
+    try:
+        return int(importlib.import_module(COMMANDS[arguments.command][0]).run(arguments))
+    except SaguaroError as error:
+        print(f"{arguments.command}: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print(f"{arguments.command}: stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def entry_point() -> None:
+    """Exit the process with `main()`'s code."""
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""Every error that Saguaro raises on purpose.
+
+    SaguaroError                 one sentence for a person; `code` for programs
+    +-- UsageError               the command was called wrongly (exit 2)
+    +-- MissingExtraError        an optional dependency is not installed (exit 2)
+    +-- RefusedError             the input cannot be used (exit 1)
+        +-- ContainerError       a `.cact` file breaks docs/formats/cact.md
+        +-- PatchError           a patch breaks docs/formats/patch.md, or is for another base
+        +-- ManifestError        a `family.json` breaks docs/formats/manifest.md
+        +-- FamilyError          a `family.toml`, checkpoint or adapter cannot become a family
+        +-- PackageError         an expert package cannot be used
+        +-- SessionError         a model was asked for something it cannot do (context full, bad token)
+
+A message names the file, the field, what was found, what is allowed and the next step. `code` is one word per
+cause; a cause that C or JavaScript can meet too has the same code there (`engine/include/sg_status.h`).
+"""
+
+from __future__ import annotations
+
+
+class SaguaroError(Exception):
+    """Base of every deliberate error; `str(error)` is one sentence that a user can act on."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, code: str = "refused") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class UsageError(SaguaroError):
+    """The command line, or the arguments of a public function, make no sense."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, *, code: str = "usage") -> None:
+        super().__init__(message, code=code)
+
+
+class MissingExtraError(UsageError):
+    """An optional dependency is needed for this and is not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(
+            f"{what} needs an optional part; install it with: pip install 'saguaro[{extra}]'",
+            code="missing_extra",
+        )
+
+
+class RefusedError(SaguaroError):
+    """The input was read and cannot be used."""
+
+
+class ContainerError(RefusedError):
+    """A `.cact` file breaks its format."""
+
+
+class PatchError(RefusedError):
+    """A patch breaks its format, is damaged, or belongs to another base or target."""
+
+
+class ManifestError(RefusedError):
+    """A `family.json` breaks its format or names what is not there."""
+
+
+class FamilyError(RefusedError):
+    """A `family.toml`, checkpoint or adapter cannot become a family."""
+
+
+class PackageError(RefusedError):
+    """An expert package cannot be used."""
+
+
+class SessionError(RefusedError):
+    """A running model was asked for something it cannot do."""
+
+
+def refusal(
+    subject: object,
+    field: str,
+    *,
+    found: object,
+    allowed: str,
+    offset: int | None = None,
+    spec: str | None = None,
+    next_step: str | None = None,
+) -> str:
+    """One sentence in the house form: `<file>: <field> at byte <n>: is <found>, must be <allowed> (<spec>); <next step>`."""
+    where = f" at byte {offset}" if offset is not None else ""
+    source = f" ({spec})" if spec else ""
+    step = f"; {next_step}" if next_step else ""
+    return f"{subject}: {field}{where}: is {found}, must be {allowed}{source}{step}"

@@ -1,0 +1,1 @@
+"""Token-level mixture of experts with an exact anchor: packages, registry, routing, dispatch."""

@@ -1,0 +1,1 @@
+"""The static site: manifest, content-addressed parts, pack, verify, the development server."""

@@ -1,0 +1,1 @@
+"""The slow plain truth: model and generation in PyTorch, prompts, router, dispatcher."""

@@ -1,0 +1,1 @@
+"""Hosting `engine.wasm` in Python, with the interface that the browser uses."""

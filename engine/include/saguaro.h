@@ -1,0 +1,146 @@
+/* The engine's public interface: SHA-256, streaming rebuild, patch maker, tokenizer, model, session.
+ *
+ * Owns: every call that a host (Python through wasmtime, JavaScript in a worker, a native test) may make.
+ * Knows nothing of: files, clocks, the network, the page, prompts.
+ *
+ * Rules
+ *  - No mutable static state. All state lies in blocks that the caller provides; each block's size is told by a
+ *    `*_size` or `*_measure` call before it is taken. In WebAssembly a host takes blocks with `sg_reserve`.
+ *  - Blocks are 16-byte aligned. The engine never frees and never moves; pointers that it was given at `open` must
+ *    stay valid for as long as the object is used (the model runs on the container's bytes in place).
+ *  - Each fallible call returns an `enum sg_status`; on failure it fills `*error` and leaves its object either as it
+ *    was or, for a rebuild, dead. Nothing is printed, nothing aborts.
+ *  - Same inputs, same bits: fixed summation order, own `exp`, no fused or relaxed operation. Prefill in blocks of any
+ *    size gives the same bits as one token at a time.
+ */
+#ifndef SAGUARO_H
+#define SAGUARO_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sg_status.h"
+
+#define SG_ABI_VERSION 1u
+
+/* Why a call failed. `field` is a constant ASCII name such as "header.d_model" (never NULL on failure). `offset` is a
+ * byte offset in the input at fault, `found` and `allowed` are the value and the bound that it broke (0 if none). */
+struct sg_error {
+    uint32_t status;
+    const char *field;
+    uint64_t offset;
+    uint64_t found;
+    uint64_t allowed;
+};
+
+/* ---- SHA-256 (FIPS 180-4) ---- */
+struct sg_sha256 {
+    uint32_t state[8];
+    uint64_t byte_count;
+    uint8_t block[64];
+};
+void sg_sha256_init(struct sg_sha256 *hash);
+void sg_sha256_update(struct sg_sha256 *hash, const uint8_t *data, size_t byte_count);
+void sg_sha256_final(struct sg_sha256 *hash, uint8_t digest[32]);
+
+/* ---- Rebuild: base bytes + patch bytes, both as they arrive, into one target buffer (docs/formats/patch.md) ---- */
+struct sg_rebuild_io {
+    const uint8_t *base;   /* next base bytes in file order; may be NULL when base_count is 0 */
+    size_t base_count;
+    size_t base_used;      /* out */
+    const uint8_t *patch;  /* next patch bytes in file order */
+    size_t patch_count;
+    size_t patch_used;     /* out */
+};
+struct sg_rebuild_expect { /* from the manifest; the patch's own header must say the same */
+    uint8_t base_sha256[32];
+    uint8_t target_sha256[32];
+    uint64_t base_bytes;
+    uint64_t target_bytes;
+};
+struct sg_rebuild;
+size_t sg_rebuild_size(void);
+/* `target` holds `expect->target_bytes` bytes. */
+int sg_rebuild_begin(struct sg_rebuild *rebuild, const struct sg_rebuild_expect *expect, uint8_t *target,
+                     struct sg_error *error);
+/* Works until it runs out of one input: NEED_BASE, NEED_PATCH, DONE (all written, hash proved) or an error (dead). */
+int sg_rebuild_step(struct sg_rebuild *rebuild, struct sg_rebuild_io *io, struct sg_error *error);
+/* Bytes of the target that are written so far, for progress. */
+uint64_t sg_rebuild_written(const struct sg_rebuild *rebuild);
+
+/* ---- Patch maker ---- */
+size_t sg_patch_scratch_size(size_t base_bytes, size_t target_bytes);
+size_t sg_patch_bound(size_t base_bytes, size_t target_bytes);
+int sg_patch_make(const uint8_t *base, size_t base_bytes, const uint8_t *target, size_t target_bytes, uint8_t *out,
+                  size_t out_capacity, size_t *out_bytes, void *scratch, size_t scratch_bytes,
+                  struct sg_error *error);
+
+/* ---- Model: a validated view of a container's bytes ---- */
+struct sg_model;
+struct sg_model_info {
+    uint32_t tag;
+    uint32_t vocab_count;      /* rows of the embedding */
+    uint32_t out_vocab_count;  /* logits per position */
+    uint32_t piece_count;      /* tokenizer pieces; ids >= this have no text */
+    uint32_t layer_count;
+    uint32_t d_model;
+    uint32_t max_seq_len;
+    uint32_t pad_id, eos_id, bos_id, unk_id;
+    uint32_t im_start_id, im_end_id;          /* UINT32_MAX where the tokenizer has no such piece */
+    uint32_t think_open_id, think_close_id;
+    uint32_t tool_call_open_id, tool_call_close_id;
+};
+/* Validates the header and the whole directory; `*model_bytes` is what `sg_model_open` needs. */
+int sg_model_measure(const uint8_t *file, size_t file_bytes, size_t *model_bytes, struct sg_error *error);
+int sg_model_open(const uint8_t *file, size_t file_bytes, void *memory, size_t memory_bytes,
+                  struct sg_model **model, struct sg_error *error);
+void sg_model_describe(const struct sg_model *model, struct sg_model_info *info);
+
+/* ---- Tokenizer (SentencePiece BPE with byte fallback; BOS is the caller's) ---- */
+size_t sg_encode_scratch_size(size_t text_bytes);
+int sg_encode(const struct sg_model *model, const uint8_t *text, size_t text_bytes, uint32_t *ids,
+              size_t id_capacity, size_t *id_count, void *scratch, size_t scratch_bytes, struct sg_error *error);
+/* Streaming decode: holds back the tail of an incomplete UTF-8 sequence; bytes that can never become valid turn into
+ * U+FFFD, one per maximal bad subsequence (as Python's `replace`). `out` needs SG_DETOKENIZE_MAX bytes + piece length. */
+struct sg_detokenizer {
+    uint8_t pending[4];
+    uint32_t pending_count;
+    uint32_t started;
+};
+void sg_detokenizer_init(struct sg_detokenizer *state);
+int sg_detokenize(const struct sg_model *model, struct sg_detokenizer *state, uint32_t id, uint8_t *out,
+                  size_t out_capacity, size_t *out_bytes, struct sg_error *error);
+int sg_detokenize_flush(struct sg_detokenizer *state, uint8_t *out, size_t out_capacity, size_t *out_bytes);
+
+/* ---- Session: one KV cache ---- */
+struct sg_session;
+int sg_session_measure(const struct sg_model *model, uint32_t capacity_tokens, size_t *session_bytes,
+                       struct sg_error *error);
+int sg_session_open(const struct sg_model *model, uint32_t capacity_tokens, void *memory, size_t memory_bytes,
+                    struct sg_session **session, struct sg_error *error);
+/* Back to the state after open: the next tokens see a fresh cache. */
+void sg_session_reset(struct sg_session *session);
+uint32_t sg_session_position(const struct sg_session *session);
+/* Appends tokens; afterwards the logits are those of the last one. All or nothing: on failure the session is unchanged. */
+int sg_session_append(struct sg_session *session, const uint32_t *ids, size_t id_count, struct sg_error *error);
+/* (out_vocab_count,) f32; valid until the next append, score, rewind or reset. BAD_STATE before the first append. */
+int sg_session_logits(const struct sg_session *session, const float **logits, struct sg_error *error);
+/* Sum over the ids of log p(id | all before), natural logarithm, as if appended; the session is as before afterwards. */
+int sg_session_score(struct sg_session *session, const uint32_t *ids, size_t id_count, double *log_probability,
+                     struct sg_error *error);
+/* One mark per session: remembers the present state; `rewind` returns to it (any number of times). */
+int sg_session_mark(struct sg_session *session, struct sg_error *error);
+int sg_session_rewind(struct sg_session *session, struct sg_error *error);
+
+/* ---- Sampling from the present logits; does not append ---- */
+struct sg_sampling {
+    float temperature;    /* 0: greedy, ties to the lower id */
+    float top_p;          /* (0, 1]; 1: off */
+    uint32_t top_k;       /* 0: off */
+    uint32_t reserved;
+    uint64_t random_state; /* in and out; PCG32 stream, see docs/numerics.md */
+};
+int sg_session_sample(const struct sg_session *session, struct sg_sampling *sampling, uint32_t *id,
+                      struct sg_error *error);
+
+#endif
