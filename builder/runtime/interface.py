@@ -1,0 +1,133 @@
+"""What a running model looks like to the rest of Saguaro: the engine and the PyTorch reference both have this shape.
+
+Owns: the structural types `Model`, `Session`, `Detokenizer`, and the plain data `ModelInfo` and `Sampling`.
+Knows nothing of: WebAssembly, torch, prompts, files. Mirrors `engine/include/saguaro.h`, call by call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+GREEDY_TEMPERATURE = 0.0
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """Facts about a loaded container; the fields of `struct sg_model_info`. A marker that the tokenizer lacks is None."""
+
+    tag: int
+    vocab_count: int
+    out_vocab_count: int
+    piece_count: int
+    layer_count: int
+    d_model: int
+    max_seq_len: int
+    pad_id: int
+    eos_id: int
+    bos_id: int
+    unk_id: int
+    im_start_id: int | None
+    im_end_id: int | None
+    think_open_id: int | None
+    think_close_id: int | None
+    tool_call_open_id: int | None
+    tool_call_close_id: int | None
+
+
+@dataclass
+class Sampling:
+    """How the next id is drawn (`struct sg_sampling`); `random_state` moves on with every draw (docs/numerics.md)."""
+
+    temperature: float = GREEDY_TEMPERATURE
+    top_p: float = 1.0
+    top_k: int = 0
+    random_state: int = 0
+
+
+class Detokenizer(Protocol):
+    """Streaming decode of one answer; incomplete UTF-8 is held back until it is complete or hopeless."""
+
+    def push(self, token_id: int) -> str:
+        """Text that has become certain with this id; may be empty."""
+        ...
+
+    def flush(self) -> str:
+        """The rest, with U+FFFD for bytes that never became a character."""
+        ...
+
+
+class Session(Protocol):
+    """One KV cache. Every method that fails leaves the session as it was and raises `SessionError`."""
+
+    @property
+    def position(self) -> int:
+        """Number of tokens that the cache holds."""
+        ...
+
+    def append(self, ids: Sequence[int]) -> None:
+        """Add tokens; `logits` are then those after the last one. Raises `context_full`, `bad_token`."""
+        ...
+
+    def logits(self) -> NDArray[np.float32]:
+        """A copy, (out_vocab_count,) f32. Raises `bad_state` before the first append."""
+        ...
+
+    def score(self, ids: Sequence[int]) -> float:
+        """Sum of ln p(id | all before) over the ids as if appended; the session stays as it was."""
+        ...
+
+    def sample(self, sampling: Sampling) -> int:
+        """Draw the next id from the present logits without appending it; greedy ties go to the lower id."""
+        ...
+
+    def mark(self) -> None:
+        """Remember the present state (one mark per session)."""
+        ...
+
+    def rewind(self) -> None:
+        """Return to the mark. Raises `bad_state` without one."""
+        ...
+
+    def reset(self) -> None:
+        """Back to the state after open: a fresh cache."""
+        ...
+
+
+class Model(Protocol):
+    """One loaded member: tokenizer, weights, sessions. Sessions of one model do not disturb each other."""
+
+    @property
+    def info(self) -> ModelInfo:
+        """Facts from the container."""
+        ...
+
+    @property
+    def numerics(self) -> str:
+        """`exact` or `fast`, as every answer reports it."""
+        ...
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes that this model holds now, sessions included where they live in the same memory."""
+        ...
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text, without BOS."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids; U+FFFD for every maximal part that is not UTF-8."""
+        ...
+
+    def detokenizer(self) -> Detokenizer:
+        """A fresh streaming decoder."""
+        ...
+
+    def session(self, capacity_tokens: int) -> Session:
+        """A fresh cache for up to `capacity_tokens` tokens. Raises `bad_argument` above `max_seq_len`."""
+        ...
