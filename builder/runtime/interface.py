@@ -1,4 +1,4 @@
-"""What a running model looks like to the rest of Saguaro: the engine and the PyTorch reference both have this shape.
+"""What a running model looks like to the rest of Saguaro: the engine and the reference both have this shape.
 
 Owns: the structural types `Model`, `Session`, `Detokenizer`, and the plain data `ModelInfo` and `Sampling`.
 Knows nothing of: WebAssembly, torch, prompts, files. Mirrors `engine/include/saguaro.h`, call by call.
@@ -18,7 +18,7 @@ GREEDY_TEMPERATURE = 0.0
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """Facts about a loaded container; the fields of `struct sg_model_info`. A marker that the tokenizer lacks is None."""
+    """Facts about a loaded container (`struct sg_model_info`); a marker that the tokenizer lacks is None."""
 
     tag: int
     vocab_count: int
@@ -41,7 +41,7 @@ class ModelInfo:
 
 @dataclass
 class Sampling:
-    """How the next id is drawn (`struct sg_sampling`); `random_state` moves on with every draw (docs/numerics.md)."""
+    """How the next id is drawn (`struct sg_sampling`); every draw moves `random_state` (docs/numerics.md)."""
 
     temperature: float = GREEDY_TEMPERATURE
     top_p: float = 1.0
