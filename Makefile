@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PORT   ?= 8000
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
-ENGINE_SOURCES := $(wildcard engine/*.py engine/include/*.h engine/src/*.c engine/src/*.h)
+ENGINE_SOURCES := $(wildcard engine/*.py engine/include/*.h engine/src/*.[ch] engine/wasm/*.c)
 ENGINE := builder/runtime/engine.wasm
 
 .DEFAULT_GOAL := help

@@ -1,0 +1,93 @@
+"""Compile the engine: `engine.wasm` for browsers and wasmtime, or a native program for tests and fuzzing.
+
+Owns: every compiler flag, and the promise that the same sources give the same bytes in any directory. It is a script
+(`python engine/build.py`), and the build hook through which pip puts `engine.wasm` into the wheel.
+Knows nothing of: what the engine does. The flags' reasons stand in docs/engine.md, "Build".
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+ENGINE = Path(__file__).resolve().parent
+OUTPUT = ENGINE.parent / "builder" / "runtime" / "engine.wasm"
+
+LANGUAGE = ["-std=c11", "-O3", "-ffp-contract=off", "-Iinclude", "-Isrc"]
+WARNINGS = [
+    *("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wcast-align"),
+    *("-Wmissing-prototypes", "-Wvla", "-Werror"),
+]
+# A reactor is a library: no main. `-s` drops names and paths, without which the bytes would depend on the directory.
+WASM = ["-target", "wasm32-wasi", "-mexec-model=reactor", "-msimd128", "-s"]
+# zig's linker puts the stack below the data, so that an overflow traps at address 0 and overwrites nothing.
+WASM_LINK = ["-Wl,-z,stack-size=262144"]
+SANITIZE = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
+
+
+def sources(engine: Path) -> list[str]:
+    """The portable C files, relative to `engine`, in a fixed order."""
+    return [f"src/{path.name}" for path in sorted((engine / "src").glob("*.c"))]
+
+
+def compile_wasm(output: Path, engine: Path = ENGINE) -> Path:
+    """Write `engine.wasm` to `output`, whole or not at all. Raises SystemExit with the compiler's words."""
+    exports = [f"wasm/{path.name}" for path in sorted((engine / "wasm").glob("*.c"))]
+    compiler = [sys.executable, "-m", "ziglang", "cc", *WASM]
+    return _compile(compiler, [*sources(engine), *exports], WASM_LINK, output, engine)
+
+
+def compile_native(
+    output: Path, drivers: Sequence[Path] = (), *, sanitize: bool = True, engine: Path = ENGINE
+) -> Path:
+    """Compile with the host's gcc: a program if `drivers` holds a file with `main`, else a shared library.
+
+    `sanitize` adds AddressSanitizer and UndefinedBehaviorSanitizer, each fatal at its first finding.
+    """
+    kind = [] if drivers else ["-shared"]
+    compiler = ["gcc", "-fPIC", *(SANITIZE if sanitize else [])]
+    return _compile(compiler, [*sources(engine), *map(str, drivers)], kind, output, engine)
+
+
+def _compile(compiler: list[str], files: list[str], link: list[str], output: Path, engine: Path) -> Path:
+    """Run one compiler over `files` in `engine`; the result gets its name only when it is complete."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=output.parent, prefix=".engine-") as folder:
+        made = Path(folder) / output.name
+        command = [*compiler, *LANGUAGE, *WARNINGS, *files, *link, "-o", str(made)]
+        done = subprocess.run(command, cwd=engine, capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(f"engine: {compiler[0]} refused the sources\n{done.stderr}")
+        os.replace(made, output)
+    return output
+
+
+class CustomBuildHook(BuildHookInterface[Any]):
+    """Compiles the engine into the package for wheels and for editable installs."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Write `builder/runtime/engine.wasm`; pyproject.toml lists it as an artifact."""
+        if self.target_name == "wheel":
+            compile_wasm(OUTPUT)
+
+
+def main() -> None:
+    """Compile for the package and say what came out."""
+    parser = argparse.ArgumentParser(description="Compile engine.wasm into the package.")
+    parser.add_argument("--out", type=Path, default=OUTPUT, help="where to write it (default: %(default)s)")
+    output: Path = compile_wasm(parser.parse_args().out.resolve())
+    data = output.read_bytes()
+    print(f"{output} {len(data)} bytes sha256 {hashlib.sha256(data).hexdigest()[:12]}")
+
+
+if __name__ == "__main__":
+    main()
