@@ -1,0 +1,309 @@
+"""The manifest `family.json`: what a site holds, every size and every hash.
+
+Owns: the strict model of the document, reading it from untrusted bytes, writing it, its `release` hash, its JSON
+Schema. Knows nothing of: files on disk, the page. Source: docs/formats/manifest.md.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from builder.errors import ManifestError, refusal
+from builder.publish.canonical import canonical_json, canonical_sha256
+
+SPEC = "docs/formats/manifest.md"
+FORMAT = "saguaro-family"
+VERSION = 1
+MANIFEST_BYTES_MAX = 1024 * 1024
+PART_BYTES_MAX = 25 * 1024 * 1024  # Cloudflare Pages serves no larger file.
+MODEL_BYTES_MAX = 2**32 - 1  # A rebuilt model must fit a 32-bit WebAssembly memory.
+TOOLS_BYTES_MAX = 256 * 1024
+
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+MemberId = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,31}$")]
+Tag = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-f]{8}$")]
+# A line for people: no control characters, not blank at either end.
+Line = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+ModelBytes = Annotated[int, Field(ge=1, le=MODEL_BYTES_MAX)]
+Checked = TypeVar("Checked")
+
+
+def part_path(sha256: str) -> str:
+    """Where a part of a model lies: its name is its hash, its suffix means nothing to any host."""
+    return f"parts/{sha256}.bin"
+
+
+def engine_path(sha256: str) -> str:
+    """Where the engine lies."""
+    return f"engine.{sha256[:12]}.wasm"
+
+
+def app_path(sha256: str) -> str:
+    """The folder of the page's modules."""
+    return f"app/{sha256[:12]}"
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+
+class Part(_Record):
+    """One file of at most 25 MiB."""
+
+    path: str
+    bytes: int = Field(ge=1, le=PART_BYTES_MAX)
+    sha256: Sha256
+
+    @model_validator(mode="after")
+    def _name_is_hash(self) -> Part:
+        return _require(self, "path", self.path, part_path(self.sha256))
+
+
+class Delivery(_Record):
+    """How a member travels: joined, the parts are its container (`whole`) or a patch against the base."""
+
+    kind: Literal["whole", "patch"]
+    bytes: ModelBytes
+    sha256: Sha256 | None = Field(default=None, description="of the patch; absent if whole")
+    parts: tuple[Part, ...] = Field(min_length=1, strict=False)
+
+    @model_validator(mode="after")
+    def _sums_up(self) -> Delivery:
+        if (self.sha256 is not None) != (self.kind == "patch"):
+            raise ValueError("sha256: must be present for a patch and absent for a whole file")
+        if len(self.parts) == 1 and self.sha256 is not None:
+            _require(self, "parts[0].sha256", self.parts[0].sha256, self.sha256)
+        return _require(self, "bytes", self.bytes, sum(part.bytes for part in self.parts))
+
+
+class Prompt(_Record):
+    """What stands around a user's turn (docs/dispatch.md)."""
+
+    system: str = Field(max_length=TOOLS_BYTES_MAX)
+    tools: str = Field(max_length=TOOLS_BYTES_MAX)
+    context_turns: int = Field(ge=0, le=64)
+
+    @model_validator(mode="after")
+    def _tools_are_a_list(self) -> Prompt:
+        if self.tools and not _is_json_list(self.tools):
+            raise ValueError("tools: must be empty or the text of a JSON list")
+        return self
+
+
+class Member(_Record):
+    """One model of the family, as rebuilt, and how it gets there."""
+
+    id: MemberId
+    title: Line = Field(min_length=1)
+    about: Line
+    bytes: ModelBytes
+    sha256: Sha256
+    delivery: Delivery
+    prompt: Prompt
+
+    @model_validator(mode="after")
+    def _whole_is_itself(self) -> Member:
+        if self.delivery.kind == "whole":
+            _require(self, "delivery.bytes", self.delivery.bytes, self.bytes)
+            if len(self.delivery.parts) == 1:
+                _require(self, "delivery.parts[0].sha256", self.delivery.parts[0].sha256, self.sha256)
+        return self
+
+
+class Router(Member):
+    """The member that is asked who should answer."""
+
+
+class Base(Member):
+    """Candidate zero; every patch is against it."""
+
+    max_new_tokens: int = Field(ge=1, le=65536)
+
+    @model_validator(mode="after")
+    def _stands_alone(self) -> Base:
+        return _require(self, "delivery.kind", self.delivery.kind, "whole")
+
+
+class Specialist(Member):
+    """Candidate i is `specialists[i-1]`."""
+
+    max_new_tokens: int = Field(ge=1, le=65536)
+    changed_codes: float = Field(ge=0, le=1, description="share of the base's codes that differ, for people")
+
+
+class Container(_Record):
+    """What every member's file is."""
+
+    tag: Tag
+    generation: Literal[2, 3]
+
+
+class Engine(_Record):
+    """The WebAssembly module that rebuilds and runs the members."""
+
+    path: str
+    bytes: int = Field(ge=8, le=PART_BYTES_MAX)
+    sha256: Sha256
+    abi: int = Field(ge=1, le=2**32 - 1)
+
+    @model_validator(mode="after")
+    def _name_is_hash(self) -> Engine:
+        return _require(self, "path", self.path, engine_path(self.sha256))
+
+
+class App(_Record):
+    """The folder of the page's modules."""
+
+    path: str
+    sha256: Sha256 = Field(description="over the page's sources (docs/publish.md)")
+
+    @model_validator(mode="after")
+    def _name_is_hash(self) -> App:
+        return _require(self, "path", self.path, app_path(self.sha256))
+
+
+class Manifest(_Record):
+    """The whole document."""
+
+    format: Literal["saguaro-family"]
+    version: Literal[1]
+    name: MemberId
+    title: Line = Field(min_length=1)
+    release: Sha256 = Field(description="over the canonical JSON of everything else")
+    container: Container
+    numerics: Literal["exact", "fast"]
+    engine: Engine
+    app: App
+    base: Base
+    router: Router | None = None
+    specialists: tuple[Specialist, ...] = Field(strict=False)
+
+    @model_validator(mode="after")
+    def _ids_are_unique(self) -> Manifest:
+        seen: set[str] = set()
+        for member in self.members:
+            if member.id in seen:
+                raise ValueError(f"id: must be unique, {member.id!r} stands twice")
+            seen.add(member.id)
+        return self
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Base, router if any, specialists in candidate order."""
+        return (self.base, *([self.router] if self.router else []), *self.specialists)
+
+    def member(self, member_id: str) -> Member:
+        """The member of that id. Raises ManifestError."""
+        for member in self.members:
+            if member.id == member_id:
+                return member
+        known = ", ".join(member.id for member in self.members)
+        raise ManifestError(refusal("family.json", "id", found=repr(member_id), allowed=f"one of {known}"))
+
+
+def read_manifest(data: bytes, source: object = "family.json") -> Manifest:
+    """Check untrusted bytes field by field, then the release hash. Raises ManifestError with one sentence."""
+    document = _parse(data, source)
+    for field, wanted in (("format", FORMAT), ("version", VERSION)):
+        if document.get(field) != wanted:
+            raise _error("version", source, field, _short(document.get(field)), repr(wanted))
+    try:
+        manifest = Manifest.model_validate(document)
+        release = release_of(document)
+    except ValidationError as error:
+        raise ManifestError(_sentence(source, error), code="manifest_bad_field") from None
+    except ValueError as error:
+        raise ManifestError(f"{source}: {error} ({SPEC})", code="manifest_bad_field") from None
+    if manifest.release != release:
+        allowed = f"{release[:12]}..., the hash of the rest; it was changed after it was packed"
+        raise _error("release", source, "release", f"{manifest.release[:12]}...", allowed)
+    return manifest
+
+
+def write_manifest(fields: dict[str, Any]) -> bytes:
+    """The file's bytes for these fields (all but `format`, `version`, `release`), proved to read back."""
+    document = {"format": FORMAT, "version": VERSION, **fields}
+    document["release"] = release_of(document)
+    data = canonical_json(document) + b"\n"
+    read_manifest(data)
+    return data
+
+
+def release_of(document: dict[str, Any]) -> str:
+    """SHA-256 over everything in the document but `release`, unknown fields included."""
+    return canonical_sha256({key: value for key, value in document.items() if key != "release"})
+
+
+def schema_text() -> str:
+    """The JSON Schema of the document, as docs/formats/family.schema.json holds it."""
+    schema = Manifest.model_json_schema()
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+
+
+def _parse(data: bytes, source: object) -> dict[str, Any]:
+    if len(data) > MANIFEST_BYTES_MAX:
+        raise _error("size", source, "size", f"{len(data)} bytes", f"at most {MANIFEST_BYTES_MAX} bytes")
+    try:
+        text = data.decode("utf-8")
+        document = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+    except RecursionError:
+        raise _error("json", source, "document", "nested too deeply", "at most a few levels deep") from None
+    except ValueError as error:
+        raise _error("json", source, "document", f"not JSON ({error})", "one JSON object") from None
+    if not isinstance(document, dict):
+        raise _error("json", source, "document", _short(document), "one JSON object")
+    return document
+
+
+def _error(cause: str, source: object, field: str, found: str, allowed: str) -> ManifestError:
+    sentence = refusal(source, field, found=found, allowed=allowed, spec=SPEC)
+    return ManifestError(sentence, code=f"manifest_bad_{cause}")
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _is_json_list(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), list)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _require(record: Checked, field: str, found: object, wanted: object) -> Checked:
+    if found != wanted:
+        raise ValueError(f"{field}: is {found!r}, must be {wanted!r}")
+    return record
+
+
+def _sentence(source: object, error: ValidationError) -> str:
+    """The first thing that is wrong, as one sentence; the fields are checked in the order of the models."""
+    first = error.errors(include_url=False)[0]
+    where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"]).lstrip(".")
+    if first["type"] == "missing":
+        return f"{source}: {where}: is missing ({SPEC})"
+    if first["type"] == "value_error":
+        return f"{source}: {where + '.' if where else ''}{first['ctx']['error']} ({SPEC})"
+    if first["type"] == "string_pattern_mismatch":
+        allowed = f"text of the form {first['ctx']['pattern']}"
+    else:
+        allowed = first["msg"].removeprefix("Input should ").removeprefix("be ").replace("tuple", "list")
+    return refusal(source, where, found=_short(first["input"]), allowed=allowed, spec=SPEC)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
