@@ -1,7 +1,7 @@
 """Compile the engine: `engine.wasm` for browsers and wasmtime, or a native program for tests and fuzzing.
 
-Owns: every compiler flag, and the promise that the same sources give the same bytes in any directory. It is a script
-(`python engine/build.py`), and the build hook through which pip puts `engine.wasm` into the wheel.
+Owns: every compiler flag, and the promise that the same sources give the same bytes in any directory. It is a
+script (`python engine/build.py`) and the build hook through which pip puts `engine.wasm` into the wheel.
 Knows nothing of: what the engine does. The flags' reasons stand in docs/engine.md, "Build".
 """
 
@@ -27,7 +27,7 @@ WARNINGS = [
     *("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wcast-align"),
     *("-Wmissing-prototypes", "-Wvla", "-Werror"),
 ]
-# A reactor is a library: no main. `-s` drops names and paths, without which the bytes would depend on the directory.
+# A reactor is a library: no main. `-s` drops names and paths, so that the bytes do not depend on the directory.
 WASM = ["-target", "wasm32-wasi", "-mexec-model=reactor", "-msimd128", "-s"]
 # zig's linker puts the stack below the data, so that an overflow traps at address 0 and overwrites nothing.
 WASM_LINK = ["-Wl,-z,stack-size=262144"]
