@@ -13,13 +13,14 @@
 (() => {
   const self_ = /** @type {ServiceWorkerGlobalScope} */ (/** @type {unknown} */ (self));
   const RELEASE = '{{RELEASE}}';
-  /** Paths relative to the scope; index.html among them. @type {string[]} */
+  /** `[path relative to the scope, integrity or '']`; index.html among them, without one: hosts may add a line to it.
+   *  @type {[string, string][]} */
   const PRECACHE = JSON.parse('{{PRECACHE}}');
   const SCOPE = self_.registration.scope;
   const FAMILY_OF_CACHES = `saguaro-page ${new URL(SCOPE).pathname} `;
   const CACHE = FAMILY_OF_CACHES + RELEASE;
   const INDEX = new URL('index.html', SCOPE).href;
-  const KEPT = new Set(PRECACHE.map((path) => new URL(path, SCOPE).href));
+  const KEPT = new Map(PRECACHE.map(([path, integrity]) => [new URL(path, SCOPE).href, integrity]));
   /** With a saved page at hand, this long a silent network may keep the visitor waiting. */
   const PATIENCE_MS = 5000;
 
@@ -36,20 +37,31 @@
 
   async function install() {
     const cache = await caches.open(CACHE);
-    await Promise.all([...KEPT].map((url) => keep(cache, url)));
+    await Promise.all([...KEPT].map(([url, integrity]) => keep(cache, url, integrity)));
   }
 
   /**
    * @param {Cache} cache
    * @param {string} url
+   * @param {string} integrity what a host answers in the place of a missing file must not be kept
    */
-  async function keep(cache, url) {
-    const response = await fetch(url, { cache: 'reload' });
+  async function keep(cache, url, integrity) {
+    const response = await fetch(url, { cache: 'reload', integrity });
     if (!response.ok) throw new Error(`${url}: is status ${response.status}, must be 200`);
     if (url === INDEX && !(await response.clone().text()).includes(`data-release="${RELEASE}"`)) {
       throw new Error(`${url}: is another release than ${RELEASE}; the next visit tries again`);
     }
-    await cache.put(url, response);
+    await cache.put(url, unredirected(response));
+  }
+
+  /**
+   * A navigation refuses a response that came through a redirect (hosts that turn /index.html into / send one).
+   * @param {Response} response
+   */
+  function unredirected(response) {
+    if (!response.redirected) return response;
+    const { status, statusText, headers } = response;
+    return new Response(response.body, { status, statusText, headers });
   }
 
   async function activate() {
@@ -79,7 +91,7 @@
     const timer = saved ? setTimeout(() => patience.abort(), PATIENCE_MS) : undefined;
     try {
       const fresh = await fetch(request.url, { cache: 'no-cache', signal: patience.signal });
-      return fresh.ok || !saved ? fresh : saved;
+      return fresh.ok || !saved ? unredirected(fresh) : saved;
     } catch (error) {
       if (saved) return saved;
       throw error;
