@@ -10,6 +10,7 @@
         +-- FamilyError          a `family.toml`, checkpoint or adapter cannot become a family
         +-- PackageError         an expert package cannot be used
         +-- SessionError         a model was asked for something it cannot do (context full, bad token)
+        +-- MemberError          a family's member cannot be had; `code` is the route record's reason
 
 A message names the file, the field, what was found, what is allowed and the next step. `code` is one word per
 cause; a cause that C or JavaScript can meet too has the same code there (`engine/include/sg_status.h`).
@@ -75,6 +76,13 @@ class SessionError(RefusedError):
     """A running model was asked for something it cannot do."""
 
 
+class MemberError(RefusedError):
+    """A member cannot answer: `member_unavailable`, `over_budget` or `worker_lost` (docs/dispatch.md)."""
+
+    def __init__(self, message: str, *, code: str = "member_unavailable") -> None:
+        super().__init__(message, code=code)
+
+
 def refusal(
     subject: object,
     field: str,
@@ -85,7 +93,7 @@ def refusal(
     spec: str | None = None,
     next_step: str | None = None,
 ) -> str:
-    """One sentence in the house form: `<file>: <field> at byte <n>: is <found>, must be <allowed> (<spec>); <next step>`."""
+    """The house form: `<file>: <field> at byte <n>: is <found>, must be <rule> (<spec>); <next step>`."""
     where = f" at byte {offset}" if offset is not None else ""
     source = f" ({spec})" if spec else ""
     step = f"; {next_step}" if next_step else ""
