@@ -1,7 +1,7 @@
 """The manifest `family.json`: what a site holds, every size and every hash.
 
-Owns: the strict model of the document, reading it from untrusted bytes, writing it, its `release` hash, its JSON
-Schema. Knows nothing of: files on disk, the page. Source: docs/formats/manifest.md.
+Owns: the strict model of the document, reading it from untrusted bytes, writing it, its `release` hash, its
+schema. Knows nothing of: files on disk, the page. Source: docs/formats/manifest.md.
 """
 
 from __future__ import annotations
@@ -180,6 +180,7 @@ class Manifest(_Record):
     base: Base
     router: Router | None = None
     specialists: tuple[Specialist, ...] = Field(strict=False)
+    examples: tuple[Line, ...] = Field(default=(), max_length=12, strict=False)
 
     @model_validator(mode="after")
     def _ids_are_unique(self) -> Manifest:
@@ -209,17 +210,22 @@ def read_manifest(data: bytes, source: object = "family.json") -> Manifest:
     document = _parse(data, source)
     for field, wanted in (("format", FORMAT), ("version", VERSION)):
         if document.get(field) != wanted:
-            raise _error("version", source, field, _short(document.get(field)), repr(wanted))
+            raise _error("manifest_version", source, field, _short(document.get(field)), repr(wanted))
     try:
         manifest = Manifest.model_validate(document)
         release = release_of(document)
+        is_canonical = canonical_json(document) + b"\n" == data
     except ValidationError as error:
-        raise ManifestError(_sentence(source, error), code="manifest_bad_field") from None
+        raise ManifestError(_sentence(source, error), code="manifest_invalid") from None
     except ValueError as error:
-        raise ManifestError(f"{source}: {error} ({SPEC})", code="manifest_bad_field") from None
+        raise ManifestError(f"{source}: {error} ({SPEC})", code="manifest_invalid") from None
     if manifest.release != release:
         allowed = f"{release[:12]}..., the hash of the rest; it was changed after it was packed"
-        raise _error("release", source, "release", f"{manifest.release[:12]}...", allowed)
+        raise _error("manifest_damaged", source, "release", f"{manifest.release[:12]}...", allowed)
+    if not is_canonical:
+        raise _error(
+            "manifest_damaged", source, "text", "written in another way", "canonical JSON and a line end"
+        )
     return manifest
 
 
@@ -246,22 +252,28 @@ def schema_text() -> str:
 
 def _parse(data: bytes, source: object) -> dict[str, Any]:
     if len(data) > MANIFEST_BYTES_MAX:
-        raise _error("size", source, "size", f"{len(data)} bytes", f"at most {MANIFEST_BYTES_MAX} bytes")
+        raise _error(
+            "manifest_invalid", source, "size", f"{len(data)} bytes", f"at most {MANIFEST_BYTES_MAX} bytes"
+        )
     try:
         text = data.decode("utf-8")
         document = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
     except RecursionError:
-        raise _error("json", source, "document", "nested too deeply", "at most a few levels deep") from None
+        raise _error(
+            "manifest_damaged", source, "document", "nested too deeply", "at most a few levels deep"
+        ) from None
     except ValueError as error:
-        raise _error("json", source, "document", f"not JSON ({error})", "one JSON object") from None
+        raise _error(
+            "manifest_damaged", source, "document", f"not JSON ({error})", "one JSON object"
+        ) from None
     if not isinstance(document, dict):
-        raise _error("json", source, "document", _short(document), "one JSON object")
+        raise _error("manifest_damaged", source, "document", _short(document), "one JSON object")
     return document
 
 
-def _error(cause: str, source: object, field: str, found: str, allowed: str) -> ManifestError:
+def _error(code: str, source: object, field: str, found: str, allowed: str) -> ManifestError:
     sentence = refusal(source, field, found=found, allowed=allowed, spec=SPEC)
-    return ManifestError(sentence, code=f"manifest_bad_{cause}")
+    return ManifestError(sentence, code=code)
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
