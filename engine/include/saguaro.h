@@ -65,7 +65,9 @@ int sg_rebuild_begin(struct sg_rebuild *rebuild, const struct sg_rebuild_expect 
                      struct sg_error *error);
 /* Works until it runs out of one input: NEED_BASE, NEED_PATCH, DONE (all written, hash proved) or an error (dead). */
 int sg_rebuild_step(struct sg_rebuild *rebuild, struct sg_rebuild_io *io, struct sg_error *error);
-/* Bytes of the target that are written so far, for progress. */
+/* No more input will come: DONE, or what is missing (PATCH_TRUNCATED; PATCH_WRONG_BASE if it is base bytes). */
+int sg_rebuild_finish(const struct sg_rebuild *rebuild, struct sg_error *error);
+/* Bytes of the target that are final so far, for progress. */
 uint64_t sg_rebuild_written(const struct sg_rebuild *rebuild);
 
 /* ---- Patch maker ---- */

@@ -1,0 +1,96 @@
+/* What maker and rebuilder keep in step through a whole patch: the adaptive models and the live tables.
+ *
+ * Owns: the models' contexts. Knows nothing of: segments, streams. */
+#ifndef SG_DELTA_STATE_H
+#define SG_DELTA_STATE_H
+
+#include "cursor.h"
+#include "delta_models.h"
+#include "patch_format.h"
+#include "rans.h"
+
+#define SG_NORM_CONTEXTS 10u
+#define SG_TABLE_CONTEXTS 8u
+#define SG_WORDS_PERIOD 11u /* words in a directory record */
+
+/* Nothing but `struct sg_bit`, so that one loop resets all. They learn from the first segment to the last. */
+struct sg_delta_models {
+    struct sg_number_model norm[SG_NORM_CONTEXTS];  /* by the bit length of the norm difference before */
+    struct sg_number_model half[SG_NORM_CONTEXTS];  /* the same, for 16-bit floats outside of CQ tensors */
+    struct sg_number_model word;
+    struct sg_bit word_is_repeat[2];                /* by whether the word before was */
+    struct sg_number_model frequency[SG_TABLE_CONTEXTS]; /* by the distance of new code and old code */
+    struct sg_bit row_is_used;
+    struct sg_byte_model byte[256];                 /* by the byte before */
+};
+
+/* One table: a row of frequencies for each code of the base. */
+struct sg_code_table {
+    struct sg_rans_row row[SG_RANS_SYMBOLS];
+    uint32_t alphabet; /* 2, 4, 8 or 16; 0 while the table is not set */
+};
+
+/* Distance of two 16-bit patterns and back, modulo 2^16, as a 32-bit two's complement in [-32768, 32767]. */
+static inline uint32_t sg_half_difference(uint32_t from, uint32_t to) {
+    const uint32_t difference = (to - from) & 0xffff;
+    return difference < 0x8000 ? difference : difference - 0x10000u;
+}
+
+static inline uint32_t sg_size_context(uint32_t difference, uint32_t context_count) {
+    const uint32_t length = sg_bit_length(difference >> 31 ? 0u - difference : difference);
+    return length < context_count ? length : context_count - 1;
+}
+
+static inline uint32_t sg_table_context(uint32_t old_code, uint32_t new_code) {
+    const uint32_t distance = old_code < new_code ? new_code - old_code : old_code - new_code;
+    return distance < SG_TABLE_CONTEXTS ? distance : SG_TABLE_CONTEXTS - 1;
+}
+
+static inline void sg_store_u16(uint8_t *bytes, uint32_t value) {
+    bytes[0] = (uint8_t)value;
+    bytes[1] = (uint8_t)(value >> 8);
+}
+static inline void sg_store_u32(uint8_t *bytes, uint32_t value) {
+    sg_store_u16(bytes, value & 0xffff);
+    sg_store_u16(bytes + 2, value >> 16);
+}
+static inline void sg_store_u64(uint8_t *bytes, uint64_t value) {
+    sg_store_u32(bytes, (uint32_t)value);
+    sg_store_u32(bytes + 4, (uint32_t)(value >> 32));
+}
+
+/* `code_count` (a multiple of 8) codes of `code_bits` (1 to 4) each from a row's bit stream, lowest bits first. */
+static inline void sg_unpack_codes(const uint8_t *packed, uint32_t code_bits, size_t code_count, uint16_t *codes) {
+    if (code_bits == 4) {
+        for (size_t i = 0; i < code_count / 2; i++) {
+            codes[2 * i] = packed[i] & 15;
+            codes[2 * i + 1] = packed[i] >> 4;
+        }
+        return;
+    }
+    const uint32_t mask = (1u << code_bits) - 1;
+    for (size_t i = 0; i < code_count; i += 8, packed += code_bits) {
+        uint32_t eight = 0;
+        for (uint32_t byte = 0; byte < code_bits; byte++)
+            eight |= (uint32_t)packed[byte] << 8 * byte;
+        for (uint32_t k = 0; k < 8; k++, eight >>= code_bits)
+            codes[i + k] = (uint16_t)(eight & mask);
+    }
+}
+
+static inline void sg_pack_codes(const uint8_t *codes, uint32_t code_bits, size_t code_count, uint8_t *packed) {
+    if (code_bits == 4) {
+        for (size_t i = 0; i < code_count / 2; i++)
+            packed[i] = (uint8_t)(codes[2 * i] | codes[2 * i + 1] << 4);
+        return;
+    }
+    for (size_t i = 0; i < code_count; i += 8, packed += code_bits) {
+        uint32_t eight = 0;
+        for (uint32_t k = 8; k-- > 0;)
+            eight = eight << code_bits | codes[i + k];
+        for (uint32_t byte = 0; byte < code_bits; byte++)
+            packed[byte] = (uint8_t)(eight >> 8 * byte);
+    }
+}
+
+#endif

@@ -1,0 +1,31 @@
+/* What the patch maker wants to know of a container: where its parts lie. */
+#ifndef SG_PATCH_CONTAINER_H
+#define SG_PATCH_CONTAINER_H
+
+#include "error.h"
+#include "saguaro.h"
+
+#define SG_RECORD_BYTES 44u
+#define SG_RECORDS_MAX 65536u
+
+struct sg_container {
+    const uint8_t *file;
+    size_t file_bytes;
+    uint32_t tag;
+    uint32_t record_count;
+    size_t directory_offset; /* = bytes of header and codebooks */
+};
+
+struct sg_record {
+    uint64_t offset, byte_count; /* of the blob */
+    uint32_t dtype;              /* 1 fp16, 2 fp32, 3 CQ, 4 raw */
+    uint32_t bits;               /* CQ of a shape that a CQ segment can hold; else 0 */
+    uint32_t row_count, group_count;
+};
+
+/* Checks that header, directory and every blob lie in the file, blobs in directory order without overlap. */
+int sg_container_open(struct sg_container *container, const uint8_t *file, size_t file_bytes, struct sg_error *error);
+/* Record `index` below `record_count`. */
+struct sg_record sg_container_record(const struct sg_container *container, uint32_t index);
+
+#endif

@@ -1,0 +1,57 @@
+/* The constants of docs/formats/patch.md: what the maker writes and the rebuilder reads.
+ *
+ * Owns: sizes, kinds, coders and limits. Knows nothing of: how anything is coded. */
+#ifndef SG_PATCH_FORMAT_H
+#define SG_PATCH_FORMAT_H
+
+#include <stdint.h>
+
+#define SG_PATCH_VERSION 1u
+#define SG_PATCH_HEADER_BYTES 104u
+#define SG_PATCH_HEADER_CHECKED_BYTES 100u /* the last four bytes are a check over these */
+#define SG_PATCH_TRAILER_BYTES 8u
+#define SG_PATCH_FIELDS_MAX 64u            /* bytes of a segment's fields, its length byte apart */
+#define SG_PATCH_PAYLOAD_MAX (256u * 1024u)
+#define SG_PATCH_PIECE_MAX (64u * 1024u)   /* target bytes of one literal, words or halves segment */
+
+#define SG_PATCH_TABLE_COUNT 32u
+#define SG_PATCH_ROW_CODES_MAX 16384u
+#define SG_PATCH_BLOCK_CODES_MAX (256u * 1024u)
+#define SG_PATCH_GROUP_CODES 128u
+
+/* As the tail of PNG's signature: a transfer in text mode damages it. */
+static const uint8_t sg_patch_magic[8] = {0x89, 'S', 'G', 'P', '\r', '\n', 0x1a, '\n'};
+
+enum sg_patch_kind {
+    SG_KIND_COPY = 1,    /* base bytes as they are */
+    SG_KIND_LITERAL = 2, /* bytes without a base */
+    SG_KIND_WORDS = 3,   /* 32-bit words, each as its difference to the base's */
+    SG_KIND_HALVES = 4,  /* 16-bit floats, each as the distance of its bits to the base's */
+    SG_KIND_CQ = 5,      /* a CQ tensor: codes and norms given the base's */
+    SG_KIND_TABLE = 6,   /* frequencies for the CQ segments that follow; no target bytes */
+};
+
+enum sg_patch_coder {
+    SG_CODER_STORED = 0,   /* literal: the bytes themselves */
+    SG_CODER_MODELLED = 1, /* everything but CQ: adaptive binary coder */
+    SG_CODER_UNGUIDED = 1, /* CQ: context is the base's code */
+};
+
+/* The fields of one segment, in the order in which they stand. */
+struct sg_patch_segment {
+    uint8_t kind;
+    uint8_t coder;
+    uint64_t base_skip;    /* base bytes to leave out first */
+    uint64_t byte_count;   /* target bytes; as many base bytes are read, but for a literal */
+    /* CQ */
+    uint32_t row_count;
+    uint32_t group_count;  /* norms per row; 128 codes each */
+    uint32_t bits;         /* as in the container: 1 to 4, or 5 for ternary */
+    uint32_t table_index;
+    uint32_t block_rows;   /* rows per block; the last block may have fewer */
+};
+
+/* Bits that one stored code takes, from a record's `bits`; ternary is kept in crumbs. 0 for an unknown width. */
+static inline uint32_t sg_cq_code_bits(uint32_t bits) { return bits == 5 ? 2 : bits <= 4 ? bits : 0; }
+
+#endif

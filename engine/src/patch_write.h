@@ -1,0 +1,50 @@
+/* The patch maker's state and its parts. See docs/formats/patch.md. */
+#ifndef SG_PATCH_WRITE_H
+#define SG_PATCH_WRITE_H
+
+#include "delta_state.h"
+#include "patch_parts.h"
+
+/* Bytes laid down so far; once `is_full`, nothing more is. */
+struct sg_patch_writer {
+    uint8_t *out;
+    size_t capacity, byte_count;
+    uint32_t segment_count;
+    int is_full;
+};
+
+/* Counts of (old code, new code); what a table is made from. */
+struct sg_code_counts {
+    uint32_t count[SG_RANS_SYMBOLS][SG_RANS_SYMBOLS];
+};
+
+struct sg_patch_maker {
+    struct sg_container base, target;
+    struct sg_patch_writer writer;
+    uint64_t base_position;    /* base bytes that the segments so far have read or skipped */
+    struct sg_part pending;    /* run of equal or of literal parts that may still grow */
+    struct sg_delta_models models, models_before;
+    struct sg_code_table tables[SG_PATCH_TABLE_COUNT];
+    struct sg_code_counts table_counts[SG_PATCH_TABLE_COUNT];
+    uint32_t table_bits[SG_PATCH_TABLE_COUNT]; /* code bits of a table; 0: free */
+    uint8_t table_is_written[SG_PATCH_TABLE_COUNT];
+    uint16_t contexts[SG_PATCH_BLOCK_CODES_MAX];
+    uint8_t symbols[SG_PATCH_BLOCK_CODES_MAX + SG_PATCH_ROW_CODES_MAX];
+    uint16_t row[SG_PATCH_ROW_CODES_MAX];
+    uint8_t payload[SG_PATCH_PAYLOAD_MAX];
+    uint8_t cells[SG_MATCH_CELLS_MAX];
+    uint32_t match_and_scores[]; /* target record count, then twice base record count + 1 */
+};
+
+/* Writes the fields of a segment; `base_skip` is worked out from where the base stands. */
+void sg_write_fields(struct sg_patch_maker *maker, struct sg_patch_segment segment, uint64_t base_offset);
+void sg_write_payload(struct sg_patch_writer *writer, const uint8_t *payload, size_t byte_count);
+
+/* Adds a CQ part's codes to the table that fits it best, or to a new one where that pays. */
+void sg_count_codes(struct sg_patch_maker *maker, const struct sg_part *part);
+/* Tables from the counts. */
+void sg_fit_tables(struct sg_patch_maker *maker);
+/* Writes a CQ part; returns 0, with nothing changed, if its bytes as they are would be no larger. */
+int sg_write_cq(struct sg_patch_maker *maker, const struct sg_part *part);
+
+#endif
