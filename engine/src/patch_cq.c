@@ -159,7 +159,7 @@ static void write_table(struct sg_patch_maker *maker, uint32_t index) {
                              frequency_of(&table->row[old_code], new_code));
     }
     sg_write_fields(maker,
-                    (struct sg_patch_segment){.kind = SG_KIND_TABLE,
+                    (struct sg_patch_segment){.kind = SG_SEGMENT_TABLE,
                                               .coder = SG_CODER_MODELLED,
                                               .bits = maker->table_bits[index],
                                               .table_index = index},
@@ -214,7 +214,7 @@ static int write_blocks(struct sg_patch_maker *maker, const struct sg_part *part
     const uint32_t block_count = (part->record.row_count - 1) / most_rows + 1;
     const uint32_t block_rows = (part->record.row_count - 1) / block_count + 1;
     sg_write_fields(maker,
-                    (struct sg_patch_segment){.kind = SG_KIND_CQ,
+                    (struct sg_patch_segment){.kind = SG_SEGMENT_CQ,
                                               .coder = SG_CODER_UNGUIDED,
                                               .byte_count = part->byte_count,
                                               .row_count = part->record.row_count,

@@ -23,12 +23,12 @@
 static const uint8_t sg_patch_magic[8] = {0x89, 'S', 'G', 'P', '\r', '\n', 0x1a, '\n'};
 
 enum sg_patch_kind {
-    SG_KIND_COPY = 1,    /* base bytes as they are */
-    SG_KIND_LITERAL = 2, /* bytes without a base */
-    SG_KIND_WORDS = 3,   /* 32-bit words, each as its difference to the base's */
-    SG_KIND_HALVES = 4,  /* 16-bit floats, each as the distance of its bits to the base's */
-    SG_KIND_CQ = 5,      /* a CQ tensor: codes and norms given the base's */
-    SG_KIND_TABLE = 6,   /* frequencies for the CQ segments that follow; no target bytes */
+    SG_SEGMENT_COPY = 1,    /* base bytes as they are */
+    SG_SEGMENT_LITERAL = 2, /* bytes without a base */
+    SG_SEGMENT_WORDS = 3,   /* 32-bit words, each as its difference to the base's */
+    SG_SEGMENT_HALVES = 4,  /* 16-bit floats, each as the distance of its bits to the base's */
+    SG_SEGMENT_CQ = 5,      /* a CQ tensor: codes and norms given the base's */
+    SG_SEGMENT_TABLE = 6,   /* frequencies for the CQ segments that follow; no target bytes */
 };
 
 enum sg_patch_coder {

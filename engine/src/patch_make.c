@@ -44,19 +44,19 @@ void sg_write_fields(struct sg_patch_maker *maker, struct sg_patch_segment segme
     *next++ = segment.coder;
     next = append_number(next, base_offset - maker->base_position);
     next = append_number(next, segment.byte_count);
-    if (segment.kind == SG_KIND_CQ) {
+    if (segment.kind == SG_SEGMENT_CQ) {
         next = append_number(next, segment.row_count);
         next = append_number(next, segment.group_count);
         next = append_number(next, segment.block_rows);
     }
-    if (segment.kind == SG_KIND_CQ || segment.kind == SG_KIND_TABLE) {
+    if (segment.kind == SG_SEGMENT_CQ || segment.kind == SG_SEGMENT_TABLE) {
         *next++ = (uint8_t)segment.bits;
         *next++ = (uint8_t)segment.table_index;
     }
     fields[0] = (uint8_t)(next - fields - 1);
     put(&maker->writer, fields, (size_t)(next - fields));
     maker->writer.segment_count++;
-    maker->base_position = base_offset + (segment.kind == SG_KIND_LITERAL ? 0 : segment.byte_count);
+    maker->base_position = base_offset + (segment.kind == SG_SEGMENT_LITERAL ? 0 : segment.byte_count);
 }
 
 void sg_write_payload(struct sg_patch_writer *writer, const uint8_t *payload, size_t byte_count) {
@@ -106,20 +106,20 @@ static void write_piece(struct sg_patch_maker *maker, uint8_t kind, uint64_t bas
     struct sg_range_encoder encoder;
     maker->models_before = maker->models;
     sg_range_encoder_init(&encoder, maker->payload, sizeof maker->payload);
-    if (kind == SG_KIND_LITERAL)
+    if (kind == SG_SEGMENT_LITERAL)
         encode_bytes(maker, &encoder, target, byte_count);
-    else if (kind == SG_KIND_WORDS)
+    else if (kind == SG_SEGMENT_WORDS)
         encode_words(maker, &encoder, base, target, byte_count);
     else
         encode_halves(maker, &encoder, base, target, byte_count);
     const size_t size = sg_range_encoder_finish(&encoder);
     if (size < byte_count) {
-        sg_write_fields(maker, segment, kind == SG_KIND_LITERAL ? maker->base_position : base_offset);
+        sg_write_fields(maker, segment, kind == SG_SEGMENT_LITERAL ? maker->base_position : base_offset);
         sg_write_payload(&maker->writer, maker->payload, size);
         return;
     }
     maker->models = maker->models_before;
-    segment.kind = SG_KIND_LITERAL;
+    segment.kind = SG_SEGMENT_LITERAL;
     segment.coder = SG_CODER_STORED;
     sg_write_fields(maker, segment, maker->base_position);
     sg_write_payload(&maker->writer, target, byte_count);
@@ -135,9 +135,9 @@ static void write_pieces(struct sg_patch_maker *maker, const struct sg_part *par
 
 static void flush_pending(struct sg_patch_maker *maker) {
     const struct sg_part *pending = &maker->pending;
-    if (pending->byte_count && pending->kind == SG_KIND_COPY)
+    if (pending->byte_count && pending->kind == SG_SEGMENT_COPY)
         sg_write_fields(maker,
-                        (struct sg_patch_segment){.kind = SG_KIND_COPY,
+                        (struct sg_patch_segment){.kind = SG_SEGMENT_COPY,
                                                   .coder = SG_CODER_STORED,
                                                   .byte_count = pending->byte_count},
                         pending->base_offset);
@@ -155,19 +155,19 @@ static int is_equal(const struct sg_patch_maker *maker, const struct sg_part *pa
 static void write_part(struct sg_patch_maker *maker, struct sg_part part) {
     const struct sg_part *pending = &maker->pending;
     if (is_equal(maker, &part))
-        part.kind = SG_KIND_COPY;
-    else if (part.kind == SG_KIND_CQ) {
+        part.kind = SG_SEGMENT_COPY;
+    else if (part.kind == SG_SEGMENT_CQ) {
         flush_pending(maker);
         if (sg_write_cq(maker, &part))
             return;
-        part.kind = SG_KIND_LITERAL;
+        part.kind = SG_SEGMENT_LITERAL;
     }
-    if (part.kind == SG_KIND_WORDS || part.kind == SG_KIND_HALVES) {
+    if (part.kind == SG_SEGMENT_WORDS || part.kind == SG_SEGMENT_HALVES) {
         flush_pending(maker);
         write_pieces(maker, &part);
         return;
     }
-    const int is_literal = part.kind == SG_KIND_LITERAL;
+    const int is_literal = part.kind == SG_SEGMENT_LITERAL;
     if (pending->byte_count && pending->kind == part.kind &&
         (is_literal || pending->base_offset + pending->byte_count == part.base_offset)) {
         maker->pending.byte_count += part.byte_count;
@@ -218,7 +218,7 @@ static void store_everything(struct sg_patch_maker *maker) {
         const size_t left = maker->target.file_bytes - done;
         const size_t size = left < SG_PATCH_PIECE_MAX ? left : SG_PATCH_PIECE_MAX;
         sg_write_fields(maker,
-                        (struct sg_patch_segment){.kind = SG_KIND_LITERAL,
+                        (struct sg_patch_segment){.kind = SG_SEGMENT_LITERAL,
                                                   .coder = SG_CODER_STORED,
                                                   .byte_count = size},
                         0);
@@ -231,7 +231,7 @@ static void write_all_parts(struct sg_patch_maker *maker, const uint32_t *match)
     struct sg_part part;
     sg_parts_begin(&parts, &maker->base, &maker->target, match);
     while (sg_parts_next(&parts, &part))
-        if (part.kind == SG_KIND_CQ && !is_equal(maker, &part))
+        if (part.kind == SG_SEGMENT_CQ && !is_equal(maker, &part))
             sg_count_codes(maker, &part);
     sg_fit_tables(maker);
     sg_parts_begin(&parts, &maker->base, &maker->target, match);

@@ -19,7 +19,7 @@ static void directory_run(struct sg_parts *parts, struct sg_part *part) {
     while (first + count < parts->target->record_count &&
            parts->match[first + count] == (partner == SG_NO_RECORD ? SG_NO_RECORD : partner + count))
         count++;
-    part->kind = partner == SG_NO_RECORD ? SG_KIND_LITERAL : SG_KIND_WORDS;
+    part->kind = partner == SG_NO_RECORD ? SG_SEGMENT_LITERAL : SG_SEGMENT_WORDS;
     part->byte_count = (uint64_t)SG_RECORD_BYTES * count;
     if (partner != SG_NO_RECORD) {
         part->has_base = 1;
@@ -38,7 +38,7 @@ static uint64_t base_blob_end(const struct sg_parts *parts, uint32_t index) {
 /* The gap before a blob came from the gap before its partner, if that has the same size. */
 static void gap(struct sg_parts *parts, struct sg_part *part) {
     const uint32_t partner = parts->match[parts->index];
-    part->kind = SG_KIND_LITERAL;
+    part->kind = SG_SEGMENT_LITERAL;
     part->byte_count = sg_container_record(parts->target, parts->index).offset - parts->target_end;
     if (partner != SG_NO_RECORD) {
         part->base_offset = base_blob_end(parts, partner);
@@ -50,21 +50,21 @@ static void blob(struct sg_parts *parts, struct sg_part *part) {
     const uint32_t partner = parts->match[parts->index];
     part->record = sg_container_record(parts->target, parts->index++);
     part->byte_count = part->record.byte_count;
-    part->kind = SG_KIND_LITERAL;
+    part->kind = SG_SEGMENT_LITERAL;
     if (partner == SG_NO_RECORD)
         return;
     part->has_base = 1;
     part->base_offset = sg_container_record(parts->base, partner).offset;
     if (part->record.bits)
-        part->kind = SG_KIND_CQ;
+        part->kind = SG_SEGMENT_CQ;
     else if (part->record.dtype == DTYPE_FP16 && part->byte_count % 2 == 0)
-        part->kind = SG_KIND_HALVES;
+        part->kind = SG_SEGMENT_HALVES;
     else if (part->record.dtype == DTYPE_FP32 && part->byte_count % 4 == 0)
-        part->kind = SG_KIND_WORDS;
+        part->kind = SG_SEGMENT_WORDS;
 }
 
 static void rest(const struct sg_parts *parts, struct sg_part *part) {
-    part->kind = SG_KIND_LITERAL;
+    part->kind = SG_SEGMENT_LITERAL;
     part->byte_count = parts->target->file_bytes - parts->target_end;
     part->base_offset = base_blob_end(parts, parts->base->record_count);
     part->has_base = parts->base->file_bytes - part->base_offset == part->byte_count;
@@ -74,8 +74,8 @@ static void next_part(struct sg_parts *parts, struct sg_part *part) {
     const int has_records = parts->index < parts->target->record_count;
     switch (parts->stage) {
     case STAGE_HEADER:
-        part->kind = parts->base->directory_offset == parts->target->directory_offset ? SG_KIND_WORDS : SG_KIND_LITERAL;
-        part->has_base = part->kind == SG_KIND_WORDS;
+        part->kind = parts->base->directory_offset == parts->target->directory_offset ? SG_SEGMENT_WORDS : SG_SEGMENT_LITERAL;
+        part->has_base = part->kind == SG_SEGMENT_WORDS;
         part->byte_count = parts->target->directory_offset;
         parts->stage = STAGE_DIRECTORY;
         return;
@@ -113,7 +113,7 @@ int sg_parts_next(struct sg_parts *parts, struct sg_part *part) {
     if (part->has_base && part->base_offset < parts->base_end)
         part->has_base = 0;
     if (!part->has_base)
-        part->kind = SG_KIND_LITERAL;
+        part->kind = SG_SEGMENT_LITERAL;
     else
         parts->base_end = part->base_offset + part->byte_count;
     parts->target_end += part->byte_count;

@@ -86,7 +86,7 @@ static void finish_segment(struct sg_rebuild *rebuild) {
 }
 
 static int has_base(const struct sg_patch_segment *segment) {
-    return segment->kind != SG_KIND_LITERAL && segment->kind != SG_KIND_TABLE;
+    return segment->kind != SG_SEGMENT_LITERAL && segment->kind != SG_SEGMENT_TABLE;
 }
 
 static void enter_after_skip(struct sg_rebuild *rebuild) {
@@ -100,7 +100,7 @@ static int finish_payload(struct sg_rebuild *rebuild, struct sg_error *error) {
     const int status = sg_rebuild_decode_payload(rebuild, rebuild->gathered, error);
     if (status != SG_STATUS_OK)
         return status;
-    if (rebuild->segment.kind == SG_KIND_CQ && rebuild->row < rebuild->segment.row_count)
+    if (rebuild->segment.kind == SG_SEGMENT_CQ && rebuild->row < rebuild->segment.row_count)
         enter(rebuild, SG_PHASE_PAYLOAD_SIZE, 4);
     else
         finish_segment(rebuild);
@@ -149,7 +149,7 @@ static int finish_phase(struct sg_rebuild *rebuild, struct sg_error *error) {
         enter_after_skip(rebuild);
         return SG_STATUS_OK;
     case SG_PHASE_BASE:
-        if (rebuild->segment.kind == SG_KIND_COPY)
+        if (rebuild->segment.kind == SG_SEGMENT_COPY)
             finish_segment(rebuild);
         else
             enter(rebuild, SG_PHASE_PAYLOAD_SIZE, 4);
@@ -182,7 +182,7 @@ static void take_base(struct sg_rebuild *rebuild, struct sg_rebuild_io *io) {
         uint8_t *to = rebuild->target + rebuild->target_position + done;
         taken = taken < SG_COPY_BYTES ? taken : SG_COPY_BYTES;
         memcpy(to, io->base + io->base_used, taken);
-        if (rebuild->segment.kind == SG_KIND_COPY) {
+        if (rebuild->segment.kind == SG_SEGMENT_COPY) {
             sg_sha256_update(&rebuild->target_hash, to, taken);
             rebuild->hashed_bytes += taken;
         }

@@ -65,17 +65,17 @@ static int check_table(const struct sg_rebuild *rebuild, struct sg_error *error)
 
 static int check_kind(const struct sg_rebuild *rebuild, struct sg_error *error) {
     const struct sg_patch_segment *segment = &rebuild->segment;
-    const uint32_t unit = segment->kind == SG_KIND_WORDS ? 4 : segment->kind == SG_KIND_HALVES ? 2 : 1;
+    const uint32_t unit = segment->kind == SG_SEGMENT_WORDS ? 4 : segment->kind == SG_SEGMENT_HALVES ? 2 : 1;
     switch (segment->kind) {
-    case SG_KIND_COPY:
+    case SG_SEGMENT_COPY:
         return segment->byte_count ? SG_STATUS_OK : bad_segment(rebuild, "segment.byte_count", 0, 1, error);
-    case SG_KIND_LITERAL:
-    case SG_KIND_WORDS:
-    case SG_KIND_HALVES:
+    case SG_SEGMENT_LITERAL:
+    case SG_SEGMENT_WORDS:
+    case SG_SEGMENT_HALVES:
         if (!segment->byte_count || segment->byte_count > SG_PATCH_PIECE_MAX || segment->byte_count % unit)
             return bad_segment(rebuild, "segment.byte_count", segment->byte_count, SG_PATCH_PIECE_MAX, error);
         return SG_STATUS_OK;
-    case SG_KIND_CQ:
+    case SG_SEGMENT_CQ:
         return check_cq(rebuild, error);
     default:
         return check_table(rebuild, error);
@@ -83,9 +83,9 @@ static int check_kind(const struct sg_rebuild *rebuild, struct sg_error *error) 
 }
 
 static int is_known_coder(const struct sg_patch_segment *segment) {
-    if (segment->kind == SG_KIND_COPY)
+    if (segment->kind == SG_SEGMENT_COPY)
         return segment->coder == SG_CODER_STORED;
-    if (segment->kind == SG_KIND_LITERAL)
+    if (segment->kind == SG_SEGMENT_LITERAL)
         return segment->coder == SG_CODER_STORED || segment->coder == SG_CODER_MODELLED;
     return segment->coder == SG_CODER_MODELLED;
 }
@@ -96,25 +96,25 @@ int sg_rebuild_read_fields(struct sg_rebuild *rebuild, uint32_t byte_count, stru
     *segment = (struct sg_patch_segment){0};
     segment->kind = (uint8_t)sg_take_u8(&cursor);
     segment->coder = (uint8_t)sg_take_u8(&cursor);
-    if (segment->kind < SG_KIND_COPY || segment->kind > SG_KIND_TABLE)
-        return bad_segment(rebuild, "segment.kind", segment->kind, SG_KIND_TABLE, error);
+    if (segment->kind < SG_SEGMENT_COPY || segment->kind > SG_SEGMENT_TABLE)
+        return bad_segment(rebuild, "segment.kind", segment->kind, SG_SEGMENT_TABLE, error);
     if (!is_known_coder(segment))
         return sg_fail(error, SG_STATUS_PATCH_BAD_CODER, "segment.coder", rebuild->patch_position, segment->coder, 1);
     segment->base_skip = take_number(&cursor);
     segment->byte_count = take_number(&cursor);
-    if (segment->kind == SG_KIND_CQ) {
+    if (segment->kind == SG_SEGMENT_CQ) {
         segment->row_count = take_number_32(&cursor);
         segment->group_count = take_number_32(&cursor);
         segment->block_rows = take_number_32(&cursor);
     }
-    if (segment->kind == SG_KIND_CQ || segment->kind == SG_KIND_TABLE) {
+    if (segment->kind == SG_SEGMENT_CQ || segment->kind == SG_SEGMENT_TABLE) {
         segment->bits = sg_take_u8(&cursor);
         segment->table_index = sg_take_u8(&cursor);
     }
     if (cursor.overrun || cursor.offset != byte_count)
         return bad_segment(rebuild, "segment.fields_size", byte_count, cursor.offset, error);
     const uint64_t base_left = rebuild->expect.base_bytes - rebuild->base_position;
-    const uint64_t base_read = segment->kind == SG_KIND_LITERAL ? 0 : segment->byte_count;
+    const uint64_t base_read = segment->kind == SG_SEGMENT_LITERAL ? 0 : segment->byte_count;
     if (segment->base_skip > base_left || base_read > base_left - segment->base_skip)
         return bad_segment(rebuild, "segment.base_skip", segment->base_skip, base_left, error);
     const uint64_t target_left = rebuild->expect.target_bytes - rebuild->target_position;

@@ -103,7 +103,7 @@ int sg_rebuild_decode_payload(struct sg_rebuild *rebuild, uint32_t byte_count, s
     int status = SG_STATUS_OK;
     uint32_t before = 0;
     memset(rebuild->payload + byte_count, 0, SG_RANS_SLACK_BYTES);
-    if (segment->kind == SG_KIND_CQ)
+    if (segment->kind == SG_SEGMENT_CQ)
         return decode_cq_block(rebuild, byte_count, error);
     if (segment->coder == SG_CODER_STORED) {
         if (byte_count != segment->byte_count)
@@ -112,11 +112,11 @@ int sg_rebuild_decode_payload(struct sg_rebuild *rebuild, uint32_t byte_count, s
         return SG_STATUS_OK;
     }
     sg_range_decoder_init(&range, rebuild->payload, byte_count);
-    if (segment->kind == SG_KIND_LITERAL)
+    if (segment->kind == SG_SEGMENT_LITERAL)
         decode_bytes(rebuild, &range, target);
-    else if (segment->kind == SG_KIND_WORDS)
+    else if (segment->kind == SG_SEGMENT_WORDS)
         decode_words(rebuild, &range, target);
-    else if (segment->kind == SG_KIND_HALVES)
+    else if (segment->kind == SG_SEGMENT_HALVES)
         decode_halves(rebuild->models.half, &before, &range, target, (size_t)segment->byte_count / 2);
     else
         status = decode_table(rebuild, &range, error);
