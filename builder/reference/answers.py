@@ -93,9 +93,12 @@ def visible_text(answer: Answer) -> str:
     return clean_turn(_split_reasoning(answer.text)[1])
 
 
-def error_answer(code: str, sentence: str, member: str) -> Answer:
+def error_answer(code: str, sentence: str, member: str, numerics: str) -> Answer:
     """The envelope for a response that could not be made."""
-    return Answer("error", False, error=sentence, error_code=code, reason="runtime_failure", member=member)
+    reason = "runtime_failure"
+    return Answer(
+        "error", False, error=sentence, error_code=code, reason=reason, member=member, numerics=numerics
+    )
 
 
 def _split_reasoning(text: str) -> tuple[str | None, str]:

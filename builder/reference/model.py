@@ -186,6 +186,16 @@ class NeedleModel(nn.Module):
             pasts.append(block_past)
         return streams, tuple(pasts)
 
+    def cells(self, ids: Tensor) -> Tensor:
+        """What the probe heads read, (B, T, L + 1, D): the embedding, then each layer's lane mean."""
+        past = self.empty_past(ids.shape[0])
+        streams, engrams, _, _ = self.enter(ids, past)
+        cells = [streams.mean(2)]
+        for layer in range(len(self.layers)):
+            streams, _ = self.run_layers(streams, engrams, past, layer, layer + 1)
+            cells.append(streams.mean(2))
+        return torch.stack(cells, dim=2)
+
     def readout(self, streams: Tensor) -> Tensor:
         """Lanes (B, T, N, D) -> logits (B, T, out_vocab)."""
         hidden = self.final_norm(streams.mean(2))  # (B, T, D)

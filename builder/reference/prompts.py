@@ -69,6 +69,6 @@ def fit_prompt(model: Model, template: PromptTemplate, turns: Sequence[str], roo
             return ids
     found, allowed = len(ids), max(limit, 0)
     raise SessionError(
-        f"the message is too long: its prompt takes {found} tokens and the model can take {allowed}; shorten it",
+        f"the message is too long: its prompt takes {found} tokens, the model can take {allowed}; shorten it",
         code="context_full",
     )

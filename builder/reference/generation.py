@@ -1,0 +1,84 @@
+"""From a prompt to an answer's ids: the loop and its stop rules.
+
+Owns: the section "Generation" of docs/dispatch.md, for the engine and for PyTorch alike.
+Does not know: text, members, how logits are made.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from builder.reference.answers import StopReason
+from builder.runtime.interface import Model, Sampling
+
+
+def never() -> bool:
+    """The user does not stop the answer."""
+    return False
+
+
+def nobody(token_id: int) -> None:
+    """No one listens to the answer while it is made."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What came out of one prompt."""
+
+    token_ids: list[int]
+    stop_reason: StopReason
+    prefill_seconds: float
+    decode_seconds: float
+    logits: NDArray[np.float32] | None
+    """(steps, out_vocab_count) f32 that each step chose from, the stopping one included; None if not kept."""
+
+
+def generate(
+    model: Model,
+    prompt_ids: Sequence[int],
+    max_new_tokens: int,
+    sampling: Sampling,
+    *,
+    on_token: Callable[[int], None] = nobody,
+    stopped: Callable[[], bool] = never,
+    keep_logits: bool = False,
+) -> Generation:
+    """Answer `prompt_ids` from a fresh cache. `sampling.random_state` moves on; raises `SessionError`
+    (context_full).
+
+    `stopped` is asked before each token; `on_token` gets each id that is kept, as soon as it is chosen.
+    """
+    capacity = min(model.info.max_seq_len, len(prompt_ids) + max_new_tokens)
+    session = model.session(capacity)
+    started = time.perf_counter()
+    session.append(prompt_ids)
+    prefilled = time.perf_counter()
+    token_ids: list[int] = []
+    rows: list[NDArray[np.float32]] = []
+    while True:
+        if stopped():
+            stop_reason: StopReason = "aborted"
+            break
+        if keep_logits:
+            rows.append(session.logits())
+        token_id = session.sample(sampling)
+        if token_id in (model.info.im_end_id, model.info.eos_id):
+            stop_reason = "stop"
+            break
+        token_ids.append(token_id)
+        on_token(token_id)
+        if token_id == model.info.tool_call_close_id:
+            stop_reason = "stop"
+            break
+        if len(token_ids) == max_new_tokens or session.position == capacity:
+            stop_reason = "length"
+            break
+        session.append([token_id])
+    finished = time.perf_counter()
+    logits = np.stack(rows) if keep_logits else None
+    return Generation(token_ids, stop_reason, prefilled - started, finished - prefilled, logits)

@@ -1,0 +1,222 @@
+"""The PyTorch model behind the interface that the engine has: `Model` and `Session` of builder/runtime.
+
+Owns: sessions with a cache and sessions without one (the full-history path), argument checks, text in and
+out.
+Does not know: prompts, routes, files.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from builder.cact.reader import Container
+from builder.errors import ContainerError, SessionError, UsageError, refusal
+from builder.reference.model import NeedleModel, Past
+from builder.reference.sampling import draw, log_softmax
+from builder.reference.shared_prefill import SharedPrefill
+from builder.reference.tokenizer import ReferenceDetokenizer, ReferenceTokenizer
+from builder.runtime.interface import ModelInfo, Sampling
+
+State = TypeVar("State")
+PREFILL_TOKENS = 32
+"""A prompt is read in blocks that start at multiples of this, so that members can share whole blocks."""
+
+
+class ReferenceModel:
+    """One member in PyTorch. Raises `ContainerError` for a container that the reference cannot run.
+
+    `use_cache=False` computes every step from the full history: slow, and the same tokens. `shared` lets
+    members compute what is identical between them once (see shared_prefill.py).
+    """
+
+    numerics = "exact"
+
+    def __init__(
+        self, container: Container, *, use_cache: bool = True, shared: SharedPrefill | None = None
+    ) -> None:
+        if container.tokenizer_blob is None:
+            message = refusal(container.subject, "tokenizer", found="absent", allowed="there, for text")
+            raise ContainerError(message, code="cact_bad_tokenizer")
+        self.network = NeedleModel(container)
+        self.tokenizer = ReferenceTokenizer(container.tokenizer_blob)
+        self.info = _describe(container, self.tokenizer)
+        self._use_cache, self._shared = use_cache, shared
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the float32 weights."""
+        return sum(parameter.nbytes for parameter in self.network.parameters())
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text, without BOS."""
+        return self.tokenizer.encode(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids; U+FFFD for every maximal part that is not UTF-8."""
+        detokenizer = self.detokenizer()
+        return "".join(map(detokenizer.push, ids)) + detokenizer.flush()
+
+    def detokenizer(self) -> ReferenceDetokenizer:
+        """A fresh streaming decoder."""
+        return ReferenceDetokenizer(self.tokenizer)
+
+    def session(self, capacity_tokens: int) -> CachedSession | HistorySession:
+        """A fresh cache for up to `capacity_tokens` tokens. Raises `UsageError` above `max_seq_len`."""
+        limit = self.info.max_seq_len
+        if not 1 <= capacity_tokens <= limit:
+            message = refusal("session", "capacity_tokens", found=capacity_tokens, allowed=f"1 to {limit}")
+            raise UsageError(message, code="bad_argument")
+        if self._use_cache:
+            return CachedSession(self.network, capacity_tokens, self._shared)
+        return HistorySession(self.network, capacity_tokens)
+
+
+class TorchSession(ABC, Generic[State]):
+    """What both kinds share. States are immutable values: mark, rewind and score only keep old ones."""
+
+    def __init__(self, network: NeedleModel, capacity_tokens: int) -> None:
+        self._network, self._capacity = network, capacity_tokens
+        self._position = 0
+        self._state: State = self._start()
+        self._logits: Tensor | None = None
+        self._mark: tuple[int, State, Tensor | None] | None = None
+
+    @property
+    def position(self) -> int:
+        """Number of tokens that the cache holds."""
+        return self._position
+
+    def append(self, ids: Sequence[int]) -> None:
+        """Add tokens; `logits` are then those after the last one."""
+        self._check(ids)
+        if ids:
+            self._state, streams = self._extend(self._state, list(ids))
+            self._logits = self._read(streams[:, -1:])[0]
+            self._position += len(ids)
+
+    def logits(self) -> NDArray[np.float32]:
+        """A copy, (out_vocab_count,) f32."""
+        return self._present_logits().numpy().copy()
+
+    def score(self, ids: Sequence[int]) -> float:
+        """Sum of ln p(id | all before); the session stays as it was."""
+        self._check(ids)
+        rows = [self._present_logits()]
+        if len(ids) > 1:
+            _, streams = self._extend(self._state, list(ids[:-1]))
+            rows.extend(self._read(streams[:, -(len(ids) - 1) :]))
+        return float(sum(log_softmax(row.numpy())[i] for row, i in zip(rows, ids, strict=False)))
+
+    def sample(self, sampling: Sampling) -> int:
+        """Draw the next id from the present logits without appending it."""
+        return draw(self._present_logits().numpy(), sampling)
+
+    def mark(self) -> None:
+        """Remember the present state."""
+        self._mark = (self._position, self._state, self._logits)
+
+    def rewind(self) -> None:
+        """Return to the mark."""
+        if self._mark is None:
+            raise SessionError("session: there is no mark to return to; call mark first", code="bad_state")
+        self._position, self._state, self._logits = self._mark
+
+    def reset(self) -> None:
+        """A fresh cache."""
+        self._position, self._state, self._logits = 0, self._start(), None
+
+    @abstractmethod
+    def _start(self) -> State: ...
+
+    @abstractmethod
+    def _extend(self, state: State, ids: list[int]) -> tuple[State, Tensor]:
+        """The state with the ids in it, and lanes (1, T, N, D) whose last rows are those of the ids."""
+
+    def _read(self, streams: Tensor) -> Tensor:
+        with torch.inference_mode():
+            return self._network.readout(streams)[0]  # (T, out_vocab)
+
+    def _present_logits(self) -> Tensor:
+        if self._logits is None:
+            raise SessionError(
+                "session: there are no logits before the first token; append one", code="bad_state"
+            )
+        return self._logits
+
+    def _check(self, ids: Sequence[int]) -> None:
+        vocab_count = self._network.header.vocab_count
+        for token_id in ids:
+            if not 0 <= token_id < vocab_count:
+                message = refusal("session", "token id", found=token_id, allowed=f"0 to {vocab_count - 1}")
+                raise SessionError(message, code="bad_token")
+        if self._position + len(ids) > self._capacity:
+            wanted = self._position + len(ids)
+            message = refusal("session", "length", found=wanted, allowed=f"at most {self._capacity} tokens")
+            raise SessionError(message, code="context_full")
+
+
+class CachedSession(TorchSession[Past]):
+    """Each token is computed once; the prompt in blocks, the answer token by token."""
+
+    def __init__(self, network: NeedleModel, capacity_tokens: int, shared: SharedPrefill | None) -> None:
+        self._shared = shared
+        super().__init__(network, capacity_tokens)
+
+    def _start(self) -> Past:
+        return self._network.empty_past()
+
+    def _extend(self, state: Past, ids: list[int]) -> tuple[Past, Tensor]:
+        share = self._shared if state.position == 0 else None
+        parts = []
+        with torch.inference_mode():
+            for start in range(0, len(ids), PREFILL_TOKENS):
+                block = ids[start : start + PREFILL_TOKENS]
+                if share is None:
+                    streams, state = self._network.extend(torch.tensor([block]), state)
+                else:
+                    streams, state = share.extend(self._network, ids[: start + len(block)], state)
+                parts.append(streams)
+        return state, torch.cat(parts, dim=1)
+
+
+class HistorySession(TorchSession[tuple[int, ...]]):
+    """No cache: every call runs the whole history through `NeedleModel.forward`'s path again."""
+
+    def _start(self) -> tuple[int, ...]:
+        return ()
+
+    def _extend(self, state: tuple[int, ...], ids: list[int]) -> tuple[tuple[int, ...], Tensor]:
+        history = (*state, *ids)
+        with torch.inference_mode():
+            streams, _ = self._network.extend(torch.tensor([history]), self._network.empty_past())
+        return history, streams
+
+
+def _describe(container: Container, tokenizer: ReferenceTokenizer) -> ModelInfo:
+    header, table = container.header, tokenizer.table
+    return ModelInfo(
+        tag=header.tag,
+        vocab_count=header.vocab_count,
+        out_vocab_count=header.logit_count,
+        piece_count=len(table.pieces),
+        layer_count=header.layer_count,
+        d_model=header.d_model,
+        max_seq_len=header.max_seq_len,
+        pad_id=table.pad_id,
+        eos_id=table.eos_id,
+        bos_id=table.bos_id,
+        unk_id=table.unk_id,
+        im_start_id=tokenizer.piece_id("<|im_start|>"),
+        im_end_id=tokenizer.piece_id("<|im_end|>"),
+        think_open_id=tokenizer.piece_id("<think>"),
+        think_close_id=tokenizer.piece_id("</think>"),
+        tool_call_open_id=tokenizer.piece_id("<tool_call>"),
+        tool_call_close_id=tokenizer.piece_id("</tool_call>"),
+    )
