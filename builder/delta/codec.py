@@ -1,0 +1,111 @@
+"""The patch codec as it lives in `engine.wasm`, called through wasmtime.
+
+Owns: moving bytes in and out of the engine, and turning its status into `PatchError` or `ContainerError`.
+Does not know: the patch format (docs/formats/patch.md); maker and rebuilder are in C. One engine instance serves one
+call, so that nothing of one patch can reach another and memory is given back.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import struct
+from importlib import resources
+
+import wasmtime
+
+from builder.errors import ContainerError, PatchError, RefusedError
+
+NEED_BASE, NEED_PATCH, DONE = 1, 2, 3
+_ERROR = struct.Struct("<IIQQQ")  # struct sg_error: status, field, offset, found, allowed
+_IO = struct.Struct("<IIIIII")  # struct sg_rebuild_io
+_EXPECT = struct.Struct("<32s32sQQ")  # struct sg_rebuild_expect
+_STATUS_NAMES = {
+    **{10: "bad_argument", 11: "out_of_memory", 12: "buffer_too_small"},
+    **{100: "cact_truncated", 101: "cact_bad_tag", 102: "cact_bad_header", 103: "cact_bad_codebook"},
+    **{104: "cact_bad_record", 105: "cact_bad_offset", 106: "cact_bad_shape", 107: "cact_bad_padding"},
+    **{108: "cact_trailing_bytes", 111: "cact_unsupported", 200: "patch_truncated", 201: "patch_bad_magic"},
+    **{202: "patch_bad_version", 203: "patch_wrong_base", 204: "patch_wrong_target", 205: "patch_bad_header"},
+    **{206: "patch_bad_segment", 207: "patch_bad_coder", 208: "patch_bad_table", 209: "patch_corrupt"},
+    **{210: "patch_trailing_bytes", 211: "patch_hash_mismatch", 302: "bad_state"},
+}
+
+
+@functools.cache
+def _compiled() -> tuple[wasmtime.Engine, wasmtime.Module]:
+    engine = wasmtime.Engine()
+    return engine, wasmtime.Module(
+        engine, resources.files("builder.runtime").joinpath("engine.wasm").read_bytes()
+    )
+
+
+class _Instance:
+    """One fresh engine; blocks are taken from it and never given back."""
+
+    def __init__(self) -> None:
+        engine, module = _compiled()
+        self._store = wasmtime.Store(engine)
+        self._exports = wasmtime.Instance(self._store, module, []).exports(self._store)
+        self._memory = self._exports["memory"]
+        self.error = self.reserve(_ERROR.size)
+
+    def call(self, name: str, *arguments: int) -> int:
+        return int(self._exports[name](self._store, *arguments) or 0)
+
+    def reserve(self, byte_count: int) -> int:
+        address = self.call("sg_reserve", max(byte_count, 1)) & 0xFFFFFFFF
+        if not address:
+            raise RefusedError(f"engine: has no room for {byte_count} bytes more", code="out_of_memory")
+        return address
+
+    def place(self, data: bytes | bytearray | memoryview) -> int:
+        address = self.reserve(len(data))
+        self.write(address, data)
+        return address
+
+    def write(self, address: int, data: bytes | bytearray | memoryview) -> None:
+        self._memory.write(self._store, data, address)
+
+    def read(self, address: int, byte_count: int) -> bytes:
+        return bytes(self._memory.read(self._store, address, address + byte_count))
+
+    def refuse(self, subject: str) -> RefusedError:
+        """The error that the engine has just described."""
+        status, field_at, offset, found, allowed = _ERROR.unpack(self.read(self.error, _ERROR.size))
+        field = self.read(field_at, 64).split(b"\0")[0].decode("ascii")
+        code = _STATUS_NAMES[status]
+        kind = ContainerError if code.startswith("cact_") else PatchError
+        words = code.partition("_")[2].replace("_", " ")
+        detail = f", is {found}, must be {allowed}" if found or allowed else ""
+        return kind(f"{subject}: {words}: {field} at byte {offset}{detail}", code=code)
+
+
+def make(base: bytes, target: bytes) -> bytes:
+    """A patch that turns `base` into `target`. Raises `ContainerError` if either is not a container."""
+    engine = _Instance()
+    sizes = len(base), len(target)
+    capacity = engine.call("sg_patch_bound", *sizes)
+    scratch_bytes = engine.call("sg_patch_scratch_size", *sizes)
+    base_at, target_at = engine.place(base), engine.place(target)
+    out, scratch, used = engine.reserve(capacity), engine.reserve(scratch_bytes), engine.reserve(4)
+    inputs = (base_at, sizes[0], target_at, sizes[1])
+    if engine.call("sg_patch_make", *inputs, out, capacity, used, scratch, scratch_bytes, engine.error):
+        raise engine.refuse("patch maker")
+    return engine.read(out, int.from_bytes(engine.read(used, 4), "little"))
+
+
+def rebuild(base: bytes, patch: bytes, *, target_bytes: int, target_sha256: bytes) -> bytes:
+    """The target, proved by its SHA-256. Raises `PatchError` and returns nothing of a target that is not exact."""
+    engine = _Instance()
+    state = engine.reserve(engine.call("sg_rebuild_size"))
+    target = engine.reserve(target_bytes)
+    expect = engine.place(_EXPECT.pack(hashlib.sha256(base).digest(), target_sha256, len(base), target_bytes))
+    base_at, patch_at = engine.place(base), engine.place(patch)
+    io = engine.place(_IO.pack(base_at, len(base), 0, patch_at, len(patch), 0))
+    status = engine.call("sg_rebuild_begin", state, expect, target, engine.error)
+    status = status or engine.call("sg_rebuild_step", state, io, engine.error)
+    if status in (NEED_BASE, NEED_PATCH):
+        status = engine.call("sg_rebuild_finish", state, engine.error)
+    if status != DONE:
+        raise engine.refuse("patch")
+    return engine.read(target, target_bytes)

@@ -1,0 +1,158 @@
+"""The frame of a patch: its header and its segments' fields and payload sizes, read without decoding a payload.
+
+Owns: `read_patch_header`, `read_segments`. Does not know: how payloads are coded. Source: docs/formats/patch.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from builder.delta import layout
+from builder.delta.layout import SegmentKind
+from builder.errors import PatchError, refusal
+
+SPEC = "docs/formats/patch.md"
+
+
+@dataclass(frozen=True)
+class PatchHeader:
+    """What a patch says of itself; hashes are lower-case hex."""
+
+    version: int
+    tag: int
+    base_bytes: int
+    target_bytes: int
+    base_sha256: str
+    target_sha256: str
+    segment_count: int
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One segment's fields and where its payloads lie in the patch."""
+
+    kind: SegmentKind
+    coder: int
+    base_offset: int
+    target_offset: int
+    target_bytes: int
+    row_count: int
+    group_count: int
+    block_rows: int
+    bits: int
+    table_index: int
+    field_bytes: int
+    payloads: tuple[memoryview, ...]
+
+
+def read_patch_header(patch: bytes | memoryview) -> PatchHeader:
+    """The checked header. Raises `PatchError`: patch_truncated, patch_bad_magic, patch_bad_version, patch_bad_header."""
+    if len(patch) < layout.HEADER.size:
+        raise _bad("patch_truncated", "patch_bytes", len(patch), f"at least {layout.HEADER.size}", 0)
+    fields = layout.HEADER.unpack_from(patch)
+    magic, version, flags, tag, base_bytes, target_bytes, base_sha256, target_sha256, segment_count, check = (
+        fields
+    )
+    if magic != layout.MAGIC:
+        raise _bad("patch_bad_magic", "header.magic", magic.hex(), layout.MAGIC.hex(), 0)
+    if version != layout.VERSION:
+        raise _bad("patch_bad_version", "header.version", version, str(layout.VERSION), 8)
+    wanted = hashlib.sha256(patch[: layout.HEADER_CHECKED_BYTES]).digest()[:4]
+    if check != wanted:
+        raise _bad("patch_bad_header", "header.check", check.hex(), wanted.hex(), layout.HEADER_CHECKED_BYTES)
+    if flags:
+        raise _bad("patch_bad_header", "header.flags", flags, "0", 10)
+    hashes = base_sha256.hex(), target_sha256.hex()
+    return PatchHeader(version, tag, base_bytes, target_bytes, *hashes, segment_count)
+
+
+def read_segments(patch: bytes | memoryview, header: PatchHeader) -> Iterator[Segment]:
+    """All segments in order. Raises `PatchError`: patch_truncated, patch_bad_segment, patch_trailing_bytes."""
+    cursor = _Cursor(memoryview(patch), layout.HEADER.size)
+    base_offset = target_offset = 0
+    for _ in range(header.segment_count):
+        segment = _read_segment(cursor, base_offset, target_offset)
+        yield segment
+        target_offset += segment.target_bytes
+        base_offset = segment.base_offset + (
+            0 if segment.kind is SegmentKind.LITERAL else segment.target_bytes
+        )
+    cursor.take(layout.TRAILER_BYTES, "trailer")
+    if cursor.offset != len(patch):
+        raise _bad("patch_trailing_bytes", "patch_bytes", len(patch), str(cursor.offset), cursor.offset)
+
+
+def _read_segment(cursor: _Cursor, base_offset: int, target_offset: int) -> Segment:
+    start = cursor.offset
+    fields = _Cursor(cursor.take(cursor.byte("segment.fields_size"), "segment.fields"), 0)
+    kind_value, coder = fields.byte("segment.kind"), fields.byte("segment.coder")
+    if kind_value not in set(SegmentKind):
+        raise _bad("patch_bad_segment", "segment.kind", kind_value, f"1 to {max(SegmentKind)}", start + 1)
+    kind = SegmentKind(kind_value)
+    base_skip, target_bytes = fields.number(), fields.number()
+    row_count = group_count = block_rows = bits = table_index = 0
+    if kind is SegmentKind.CQ:
+        row_count, group_count, block_rows = fields.number(), fields.number(), fields.number()
+        if not row_count or not block_rows:
+            raise _bad("patch_bad_segment", "segment.block_rows", block_rows, "above 0", start)
+    if kind in (SegmentKind.CQ, SegmentKind.TABLE):
+        bits, table_index = fields.byte("segment.bits"), fields.byte("segment.table_index")
+    field_bytes = cursor.offset - start
+    payload_count = (
+        -(-row_count // block_rows) if kind is SegmentKind.CQ else int(kind is not SegmentKind.COPY)
+    )
+    payloads = tuple(cursor.payload() for _ in range(payload_count))
+    return Segment(
+        kind,
+        coder,
+        base_offset + base_skip,
+        target_offset,
+        target_bytes,
+        *(row_count, group_count, block_rows, bits, table_index, field_bytes, payloads),
+    )
+
+
+class _Cursor:
+    def __init__(self, data: memoryview, offset: int) -> None:
+        self.data = data
+        self.offset = offset
+
+    def take(self, count: int, field: str) -> memoryview:
+        if count > len(self.data) - self.offset:
+            left = len(self.data) - self.offset
+            raise _bad("patch_truncated", field, f"{left} bytes", f"{count} bytes", self.offset)
+        self.offset += count
+        return self.data[self.offset - count : self.offset]
+
+    def byte(self, field: str) -> int:
+        return self.take(1, field)[0]
+
+    def number(self) -> int:
+        """LEB128, at most nine bytes."""
+        value = 0
+        for shift in range(0, 63, 7):
+            byte = self.byte("segment.fields")
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value
+        raise _bad("patch_bad_segment", "segment.fields", "a number above 2^63", "below", self.offset)
+
+    def payload(self) -> memoryview:
+        size = int.from_bytes(self.take(4, "segment.payload_size"), "little")
+        if size > layout.PAYLOAD_MAX:
+            raise _bad(
+                "patch_bad_segment",
+                "segment.payload_size",
+                size,
+                f"at most {layout.PAYLOAD_MAX}",
+                self.offset,
+            )
+        return self.take(size, "segment.payload")
+
+
+def _bad(code: str, field: str, found: object, allowed: str, offset: int) -> PatchError:
+    return PatchError(
+        refusal("patch", field, found=found, allowed=allowed, offset=offset, spec=SPEC), code=code
+    )

@@ -1,0 +1,113 @@
+"""Looking into a patch without applying it: where its bytes go, and how many codes changed.
+
+Owns: `inspect_patch`, `changed_code_share`. Does not know: how payloads are coded; nothing here touches a target.
+Source: docs/formats/patch.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from builder.cact.layout import Kind
+from builder.cact.reader import Container, read_container
+from builder.delta.frame import PatchHeader, Segment, read_patch_header, read_segments
+from builder.delta.layout import SegmentKind
+
+PARTS = ("side", "code", "norm", "table", "literal", "frame")
+
+
+@dataclass(frozen=True)
+class SegmentReport:
+    """One segment: the target range that it fills and what it takes in the patch, in bytes."""
+
+    kind: SegmentKind
+    coder: int
+    target_offset: int
+    target_bytes: int
+    tensor: str | None
+    """Canonical name of the tensor that a CQ segment fills, where the base is at hand."""
+    side_bytes: int = 0
+    code_bytes: int = 0
+    norm_bytes: int = 0
+    table_bytes: int = 0
+    literal_bytes: int = 0
+    frame_bytes: int = 0
+    """Fields and sizes."""
+
+    @property
+    def patch_bytes(self) -> int:
+        """All that the segment takes in the patch."""
+        return sum(int(getattr(self, f"{part}_bytes")) for part in PARTS)
+
+
+@dataclass(frozen=True)
+class PatchReport:
+    """A whole patch, segment by segment."""
+
+    header: PatchHeader
+    patch_bytes: int
+    segments: tuple[SegmentReport, ...]
+
+    @property
+    def bytes_by_part(self) -> dict[str, int]:
+        """Bytes of the patch by what they say; header and trailer are frame. The values sum to `patch_bytes`."""
+        parts = {part: sum(getattr(s, f"{part}_bytes") for s in self.segments) for part in PARTS}
+        parts["frame"] += self.patch_bytes - sum(parts.values())
+        return parts
+
+
+def inspect_patch(patch: bytes | memoryview, base: bytes | Container | None = None) -> PatchReport:
+    """The patch's segments with their costs; with the base at hand, CQ segments carry their tensor's name.
+
+    Raises `PatchError` if header or frame are broken. Payloads are not decoded: only applying a patch proves it.
+    """
+    header = read_patch_header(patch)
+    names: dict[int, str] = {}
+    if base is not None:
+        names = {record.offset_bytes: record.name for record in _container(base).records}
+    segments = tuple(_report(segment, names) for segment in read_segments(patch, header))
+    return PatchReport(header, len(patch), segments)
+
+
+def _report(segment: Segment, names: dict[int, str]) -> SegmentReport:
+    payload_bytes = sum(len(payload) for payload in segment.payloads)
+    costs = {"frame_bytes": segment.field_bytes + 4 * len(segment.payloads)}
+    tensor = None
+    if segment.kind is SegmentKind.CQ:
+        norm_bytes = sum(int.from_bytes(payload[:4], "little") for payload in segment.payloads)
+        costs["norm_bytes"] = norm_bytes
+        costs["frame_bytes"] += 4 * len(segment.payloads)
+        costs["code_bytes"] = payload_bytes - norm_bytes - 4 * len(segment.payloads)
+        tensor = names.get(segment.base_offset)
+    elif segment.kind is SegmentKind.TABLE:
+        costs["table_bytes"] = payload_bytes
+    else:
+        costs["literal_bytes"] = payload_bytes
+    return SegmentReport(
+        segment.kind, segment.coder, segment.target_offset, segment.target_bytes, tensor, **costs
+    )
+
+
+def changed_code_share(base: bytes | Container, target: bytes | Container) -> float:
+    """Share of the target's codes that differ from the base's tensor of the same name; 0 to 1.
+
+    A tensor that the base lacks, or has in another shape, counts as changed altogether.
+    """
+    old, new = _container(base), _container(target)
+    changed = total = 0
+    for record in new.records:
+        if record.kind is not Kind.CQ:
+            continue
+        codes = new.codes(record.name)
+        has_partner = record.name in old and old.record(record.name).kind is Kind.CQ
+        before = old.codes(record.name) if has_partner else None
+        is_alike = before is not None and before.shape == codes.shape
+        changed += int(np.count_nonzero(before != codes)) if is_alike else codes.size
+        total += codes.size
+    return changed / total if total else 0.0
+
+
+def _container(source: bytes | Container) -> Container:
+    return source if isinstance(source, Container) else read_container(source)

@@ -1,0 +1,31 @@
+"""The constants of docs/formats/patch.md that Python needs to look into a patch.
+
+Owns: header, segment kinds, limits. Does not know: how payloads are coded. A test compares them with
+`engine/src/patch_format.h`.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+
+MAGIC = b"\x89SGP\r\n\x1a\n"
+VERSION = 1
+HEADER = struct.Struct("<8sHHIQQ32s32sI4s")
+"""magic, version, flags, container tag, base bytes, target bytes, base SHA-256, target SHA-256, segments, check."""
+HEADER_CHECKED_BYTES = 100
+TRAILER_BYTES = 8
+FIELDS_MAX = 64
+PAYLOAD_MAX = 256 * 1024
+GROUP_CODES = 128
+
+
+class SegmentKind(enum.IntEnum):
+    """What a segment's target bytes come from."""
+
+    COPY = 1
+    LITERAL = 2
+    WORDS = 3
+    HALVES = 4
+    CQ = 5
+    TABLE = 6
