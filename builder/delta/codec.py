@@ -1,8 +1,8 @@
 """The patch codec as it lives in `engine.wasm`, called through wasmtime.
 
 Owns: moving bytes in and out of the engine, and turning its status into `PatchError` or `ContainerError`.
-Does not know: the patch format (docs/formats/patch.md); maker and rebuilder are in C. One engine instance serves one
-call, so that nothing of one patch can reach another and memory is given back.
+Does not know: the patch format (docs/formats/patch.md); maker and rebuilder are in C. One engine instance
+serves one call, so that nothing of one patch can reach another and memory is given back.
 """
 
 from __future__ import annotations
@@ -46,11 +46,15 @@ class _Instance:
         engine, module = _compiled()
         self._store = wasmtime.Store(engine)
         self._exports = wasmtime.Instance(self._store, module, []).exports(self._store)
-        self._memory = self._exports["memory"]
+        memory = self._exports["memory"]
+        assert isinstance(memory, wasmtime.Memory)
+        self._memory = memory
         self.error = self.reserve(_ERROR.size)
 
     def call(self, name: str, *arguments: int) -> int:
-        return int(self._exports[name](self._store, *arguments) or 0)
+        function = self._exports[name]
+        assert isinstance(function, wasmtime.Func)
+        return int(function(self._store, *arguments) or 0)
 
     def reserve(self, byte_count: int) -> int:
         address = self.call("sg_reserve", max(byte_count, 1)) & 0xFFFFFFFF
@@ -95,7 +99,7 @@ def make(base: bytes, target: bytes) -> bytes:
 
 
 def rebuild(base: bytes, patch: bytes, *, target_bytes: int, target_sha256: bytes) -> bytes:
-    """The target, proved by its SHA-256. Raises `PatchError` and returns nothing of a target that is not exact."""
+    """The target, proved by its SHA-256. Raises `PatchError` for anything that is not exact."""
     engine = _Instance()
     state = engine.reserve(engine.call("sg_rebuild_size"))
     target = engine.reserve(target_bytes)

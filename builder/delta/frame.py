@@ -1,6 +1,7 @@
-"""The frame of a patch: its header and its segments' fields and payload sizes, read without decoding a payload.
+"""The frame of a patch: header, segments' fields and payload sizes, read without decoding a payload.
 
-Owns: `read_patch_header`, `read_segments`. Does not know: how payloads are coded. Source: docs/formats/patch.md.
+Owns: `read_patch_header`, `read_segments`. Does not know: how payloads are coded.
+Source: docs/formats/patch.md.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ class Segment:
 
 
 def read_patch_header(patch: bytes | memoryview) -> PatchHeader:
-    """The checked header. Raises `PatchError`: patch_truncated, patch_bad_magic, patch_bad_version, patch_bad_header."""
+    """The checked header.
+
+    Raises `PatchError`: patch_truncated, patch_bad_magic, patch_bad_version, patch_bad_header.
+    """
     if len(patch) < layout.HEADER.size:
         raise _bad("patch_truncated", "patch_bytes", len(patch), f"at least {layout.HEADER.size}", 0)
     fields = layout.HEADER.unpack_from(patch)
@@ -69,7 +73,10 @@ def read_patch_header(patch: bytes | memoryview) -> PatchHeader:
 
 
 def read_segments(patch: bytes | memoryview, header: PatchHeader) -> Iterator[Segment]:
-    """All segments in order. Raises `PatchError`: patch_truncated, patch_bad_segment, patch_trailing_bytes."""
+    """All segments in order.
+
+    Raises `PatchError`: patch_truncated, patch_bad_segment, patch_trailing_bytes.
+    """
     cursor = _Cursor(memoryview(patch), layout.HEADER.size)
     base_offset = target_offset = 0
     for _ in range(header.segment_count):

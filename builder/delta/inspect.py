@@ -1,7 +1,7 @@
 """Looking into a patch without applying it: where its bytes go, and how many codes changed.
 
-Owns: `inspect_patch`, `changed_code_share`. Does not know: how payloads are coded; nothing here touches a target.
-Source: docs/formats/patch.md.
+Owns: `inspect_patch`, `changed_code_share`. Does not know: how payloads are coded; nothing here touches a
+target. Source: docs/formats/patch.md.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ class PatchReport:
 
     @property
     def bytes_by_part(self) -> dict[str, int]:
-        """Bytes of the patch by what they say; header and trailer are frame. The values sum to `patch_bytes`."""
+        """Bytes of the patch by what they say; header and trailer are frame. They sum to `patch_bytes`."""
         parts = {part: sum(getattr(s, f"{part}_bytes") for s in self.segments) for part in PARTS}
         parts["frame"] += self.patch_bytes - sum(parts.values())
         return parts
 
 
 def inspect_patch(patch: bytes | memoryview, base: bytes | Container | None = None) -> PatchReport:
-    """The patch's segments with their costs; with the base at hand, CQ segments carry their tensor's name.
+    """The patch's segments with their costs; with the base at hand, CQ segments carry a tensor's name.
 
-    Raises `PatchError` if header or frame are broken. Payloads are not decoded: only applying a patch proves it.
+    Raises `PatchError` if header or frame are broken. Payloads are not decoded: only applying proves a patch.
     """
     header = read_patch_header(patch)
     names: dict[int, str] = {}

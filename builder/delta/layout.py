@@ -12,7 +12,7 @@ import struct
 MAGIC = b"\x89SGP\r\n\x1a\n"
 VERSION = 1
 HEADER = struct.Struct("<8sHHIQQ32s32sI4s")
-"""magic, version, flags, container tag, base bytes, target bytes, base SHA-256, target SHA-256, segments, check."""
+"""magic, version, flags, container tag, base bytes, target bytes, both SHA-256, segment count, check."""
 HEADER_CHECKED_BYTES = 100
 TRAILER_BYTES = 8
 FIELDS_MAX = 64

@@ -8,7 +8,7 @@ from builder.delta import codec
 def make_patch(base: bytes, target: bytes) -> bytes:
     """A patch with which `apply_patch` turns `base` into `target`; same inputs, same bytes.
 
-    Any two containers will do. The patch is never larger than the target plus a small frame; whether it is worth
-    having is the caller's to say. Raises `ContainerError` if either is not a container.
+    Any two containers will do. The patch is never larger than the target plus a small frame; whether it is
+    worth having is the caller's to say. Raises `ContainerError` if either is not a container.
     """
     return codec.make(base, target)
