@@ -1,0 +1,342 @@
+/**
+ * A family of models on one page.
+ *
+ * Owns: opening (manifest, store, members), one response at a time, what is kept and what is removed, the events that a page
+ * watches. Knows nothing of: the DOM, the numbers inside a model.
+ */
+
+/** @import { Answer, FamilyEvent, FamilyOptions, FamilyStatus, Host, Manifest, MemberRole, MemberSpec, Part, RespondOptions, StoredFile } from './types.d.ts' */
+/** @import { Team } from './dispatcher.js' */
+/** @import { ManifestSource } from './manifest_source.js' */
+
+import { respond } from './dispatcher.js';
+import { FamilyError, asFamilyError, throwIfAborted } from './errors.js';
+import { createHash } from './hash.js';
+import { completeHost } from './host.js';
+import { createLocks } from './locks.js';
+import { membersOf } from './manifest.js';
+import { SAVED_MANIFEST, fetchManifest, loadManifest } from './manifest_source.js';
+import { Member } from './member.js';
+import { PartSource } from './parts.js';
+import { Pool } from './pool.js';
+import { ReleaseClaim } from './release_claim.js';
+import { Store } from './store.js';
+import { RouteTelemetry } from './telemetry.js';
+
+/** @type {{ memoryBudgetBytes: number, idleMs: number, retryMs: number, silenceMs: number }} */
+const DEFAULTS = { memoryBudgetBytes: 512 << 20, idleMs: 30_000, retryMs: 500, silenceMs: 10_000 };
+
+/** @typedef {Awaited<ReturnType<typeof loadManifest>>} Loaded */
+
+/**
+ * @typedef {object} Foundations what a family stands on
+ * @property {Loaded} loaded
+ * @property {ManifestSource} manifestSource
+ * @property {Store} store
+ * @property {Host} host
+ * @property {typeof DEFAULTS & FamilyOptions} options
+ */
+
+export class Family {
+  /** Routes of this session, without text. */
+  telemetry = new RouteTelemetry();
+  #loaded;
+  #manifestSource;
+  #store;
+  #options;
+  /** @type {Map<string, Member>} */
+  #members;
+  #source;
+  #pool;
+  #claim;
+  /** @type {Promise<WebAssembly.Module> | null} */
+  #engine = null;
+  /** The last response in the queue. @type {Promise<unknown>} */
+  #tail = Promise.resolve();
+  /** Called when bytes arrived. @type {Set<() => void>} */
+  #watchers = new Set();
+  #closing = new AbortController();
+
+  /**
+   * Use `Family.open`.
+   * @param {Foundations} foundations
+   */
+  constructor({ loaded, manifestSource, store, host, options }) {
+    this.#loaded = loaded;
+    this.#manifestSource = manifestSource;
+    this.#store = store;
+    this.#options = options;
+    const { hash, url } = manifestSource;
+    const root = new URL('.', url);
+    const withLock = createLocks(host.locks);
+    const { idleMs, retryMs, silenceMs } = options;
+    const onChange = () => this.#changed();
+    this.#source = new PartSource({ root, store, host, hash, withLock, idleMs, retryMs, onChange });
+    const { manifest } = loaded;
+    const rest = { manifest, source: this.#source, engine: () => this.#compiled(), silenceMs, onChange };
+    const createWorker = host.createWorker;
+    this.#members = new Map(
+      membersOf(manifest).map((spec) => [spec.id, new Member({ spec, role: roleOf(manifest, spec), createWorker, ...rest })]),
+    );
+    this.#pool = new Pool(this.#member(manifest.base.id), options.memoryBudgetBytes);
+    this.#claim = new ReleaseClaim(host.locks, root.pathname, manifest.release);
+  }
+
+  /**
+   * Reads the manifest and looks at what is stored; downloads no model.
+   * @param {string | URL} manifestUrl
+   * @param {FamilyOptions} [options]
+   * @returns {Promise<Family>} rejects with a `FamilyError` if there is no good manifest, not even from an earlier visit
+   */
+  static async open(manifestUrl, options = {}) {
+    const complete = { ...DEFAULTS, ...options };
+    const host = completeHost(options.host);
+    const url = new URL(manifestUrl, globalThis.location?.href);
+    const store = await Store.open(host, new URL('.', url), (notice) => options.onEvent?.({ type: 'storage', notice }));
+    const manifestSource = { url, host, store, hash: createHash(host.subtle), signal: options.signal };
+    const loaded = await loadManifest(manifestSource);
+    const family = new Family({ loaded, manifestSource, store, host, options: complete });
+    await family.#source.refresh();
+    if (loaded.from === 'network' && (await family.#claim.isAlone())) await family.removeOld();
+    return family;
+  }
+
+  /** @returns {Readonly<Manifest>} */
+  get manifest() {
+    return this.#loaded.manifest;
+  }
+
+  /** One status per member: base, router, specialists in order. */
+  get members() {
+    return [...this.#members.values()].map((member) => member.status);
+  }
+
+  /** @returns {FamilyStatus} */
+  status() {
+    const { manifest, from, error } = this.#loaded;
+    const { name, title, release, numerics } = manifest;
+    return {
+      ...{ name, title, release, numerics },
+      manifestFrom: from,
+      manifestError: error,
+      storage: { kind: this.#store.kind, notice: this.#store.notice },
+      memory: { usedBytes: this.#pool.usedBytes, budgetBytes: this.#pool.budgetBytes },
+      members: this.members,
+    };
+  }
+
+  /**
+   * Answers the last of the user's turns. Responses wait for each other.
+   * @param {readonly string[]} turns oldest first
+   * @param {RespondOptions} [options]
+   * @returns {Promise<Answer>} rejects only with `aborted` or `closed`; every other failure is an envelope
+   */
+  async respond(turns, options = {}) {
+    const before = this.#tail;
+    const mine = before.then(async () => {
+      this.#refuseClosed();
+      throwIfAborted(options.signal);
+      const answer = await respond(this.manifest, this.#team, turns, options);
+      if (answer.envelope.error_code !== 'empty_turn') this.#remember(answer);
+      return answer;
+    });
+    this.#tail = mine.catch(() => undefined);
+    return mine;
+  }
+
+  /**
+   * Downloads what a member needs, and does not open it.
+   * @param {string} id
+   * @param {{ signal?: AbortSignal }} [options]
+   */
+  async prefetch(id, { signal } = {}) {
+    this.#refuseClosed();
+    const member = this.#member(id);
+    await this.#watching(member, undefined, async () => {
+      await this.#source.obtain(this.manifest.engine, signal);
+      await member.fetch(signal).catch((error) => this.#explained(error));
+    });
+  }
+
+  /** Every file that is kept, with its size and who needs it. @returns {Promise<StoredFile[]>} */
+  async list() {
+    const files = (await this.#store.list()).filter(({ key }) => key !== SAVED_MANIFEST);
+    return files.map(({ key, bytes }) => ({ sha256: key, bytes, usedBy: this.#usersOf(key) }));
+  }
+
+  /** Deletes what only this member needs, and puts it to sleep. @param {string} id */
+  async remove(id) {
+    const member = this.#member(id);
+    this.#pool.sleep(member);
+    for (const { sha256 } of member.spec.delivery.parts) {
+      if (this.#usersOf(sha256).length === 1) await this.#source.remove(sha256);
+    }
+  }
+
+  /** Deletes files of older releases. @returns {Promise<number>} how many bytes that were */
+  async removeOld() {
+    const old = (await this.list()).filter(({ usedBy }) => usedBy.length === 0);
+    for (const { sha256 } of old) await this.#source.remove(sha256);
+    return old.reduce((sum, { bytes }) => sum + bytes, 0);
+  }
+
+  /** Deletes every file of the family and ends its workers. The family stays usable. */
+  async removeAll() {
+    this.#pool.sleepAll();
+    this.#engine = null;
+    for (const { key } of await this.#store.list()) await this.#source.remove(key);
+  }
+
+  /** Ends all workers; later calls are refused. */
+  close() {
+    this.#closing.abort();
+    this.#pool.sleepAll();
+    this.#claim.release();
+  }
+
+  /** @returns {Team} */
+  get #team() {
+    return {
+      score: (spec, work, options) =>
+        this.#use(spec, options, (member) => {
+          options.onProgress?.({ phase: 'route' });
+          return member.score(work, { signal: options.signal });
+        }),
+      generate: (spec, work, options) =>
+        this.#use(spec, options, (member) => {
+          options.onProgress?.({ phase: 'answer', member: spec.id });
+          return member.generate(work, { signal: options.signal, onProgress: (progress) => forward(progress, spec, options) });
+        }),
+    };
+  }
+
+  /**
+   * @template T
+   * @param {MemberSpec} spec
+   * @param {RespondOptions} options
+   * @param {(member: Member) => Promise<T>} action
+   * @returns {Promise<T>}
+   */
+  async #use(spec, options, action) {
+    const member = this.#member(spec.id);
+    const signal = options.signal;
+    const onWritten = (/** @type {number} */ writtenBytes) =>
+      options.onProgress?.({ phase: 'open', member: spec.id, writtenBytes, totalBytes: spec.bytes });
+    try {
+      return await this.#pool.use(member, { signal, onWritten }, () => action(member), (open) =>
+        this.#watching(member, options, open),
+      );
+    } catch (error) {
+      return this.#explained(error);
+    }
+  }
+
+  /**
+   * Reports the download of what a member needs while `action` runs, if anything is missing.
+   * @param {Member} member
+   * @param {RespondOptions | undefined} options
+   * @param {() => Promise<void>} action
+   */
+  async #watching(member, options, action) {
+    const parts = [this.manifest.engine, ...member.parts];
+    const totalBytes = parts.reduce((sum, { bytes }) => sum + bytes, 0);
+    const report = () => {
+      const download = { member: member.spec.id, haveBytes: this.#source.receivedBytes(parts), totalBytes };
+      options?.onProgress?.({ phase: 'download', ...download });
+      this.#emit({ type: 'download', ...download });
+    };
+    if (this.#source.receivedBytes(parts) === totalBytes) return action();
+    report();
+    this.#watchers.add(report);
+    try {
+      await action();
+    } finally {
+      this.#watchers.delete(report);
+    }
+  }
+
+  /** A part that is gone may mean that the site has moved on. @param {unknown} error @returns {Promise<never>} */
+  async #explained(error) {
+    const known = asFamilyError(error, 'worker_lost');
+    if (known.code !== 'part_missing' && known.code !== 'part_is_html') throw known;
+    const now = await fetchManifest({ ...this.#manifestSource, signal: this.#closing.signal }).catch(() => null);
+    if (!now || now.manifest.release === this.manifest.release) throw known;
+    throw new FamilyError('release_changed', 'the site was updated while this page was open; reload it', { cause: known });
+  }
+
+  /** The compiled engine; downloaded once. */
+  async #compiled() {
+    this.#engine ??= this.#compile();
+    try {
+      return await this.#engine;
+    } catch (error) {
+      this.#engine = null;
+      throw error;
+    }
+  }
+
+  async #compile() {
+    const bytes = await this.#source.obtain(this.manifest.engine, this.#closing.signal);
+    try {
+      return await WebAssembly.compile(bytes);
+    } catch (error) {
+      const words = 'this browser cannot run the engine; it needs WebAssembly with SIMD';
+      throw new FamilyError('engine_unsupported', words, { cause: error });
+    }
+  }
+
+  /** @param {string} id */
+  #member(id) {
+    const member = this.#members.get(id);
+    if (member) return member;
+    const known = [...this.#members.keys()].join(', ');
+    throw new FamilyError('unknown_member', `id: is ${JSON.stringify(id)}, must be one of ${known}`);
+  }
+
+  /** @param {string} sha256 */
+  #usersOf(sha256) {
+    const has = (/** @type {Part} */ part) => part.sha256 === sha256;
+    const users = membersOf(this.manifest).filter((spec) => spec.delivery.parts.some(has));
+    return [...(has(this.manifest.engine) ? ['engine'] : []), ...users.map(({ id }) => id)];
+  }
+
+  /** @param {Answer} answer */
+  #remember({ route }) {
+    this.telemetry.record(route);
+    this.#emit({ type: 'route', record: structuredClone(route) });
+  }
+
+  #changed() {
+    for (const report of this.#watchers) report();
+    this.#emit({ type: 'members' });
+  }
+
+  /** @param {FamilyEvent} event */
+  #emit(event) {
+    this.#options.onEvent?.(event);
+  }
+
+  #refuseClosed() {
+    if (this.#closing.signal.aborted) throw new FamilyError('closed', 'the family was closed');
+  }
+}
+
+/** @param {Manifest} manifest @param {MemberSpec} spec @returns {MemberRole} */
+function roleOf(manifest, spec) {
+  if (spec === manifest.base) return 'base';
+  return spec === manifest.router ? 'router' : 'specialist';
+}
+
+/**
+ * @param {import('../worker/types.d.ts').WorkProgress} progress
+ * @param {MemberSpec} spec
+ * @param {RespondOptions} options
+ */
+function forward(progress, spec, options) {
+  if (progress.phase === 'text') {
+    options.onToken?.({ member: spec.id, text: progress.text, tokenCount: progress.tokenCount });
+  } else {
+    const { doneTokens, totalTokens } = progress;
+    options.onProgress?.({ phase: 'prefill', member: spec.id, doneTokens, totalTokens });
+  }
+}

@@ -1,0 +1,237 @@
+/**
+ * One member and its worker.
+ *
+ * Owns: the worker's life (born for the member, ended to free its memory), the flow of proven bytes into it, the member's
+ * state. Knows nothing of: the memory of other members, prompts, routes.
+ */
+
+/** @import { Generation, Manifest, MemberRole, MemberSpec, MemberState, MemberStatus, Scoring } from './types.d.ts' */
+/** @import { Body, RequestOptions } from './channel.js' */
+/** @import { PartSource } from './parts.js' */
+/** @import { Stream } from '../worker/types.d.ts' */
+
+import { PROTOCOL_VERSION } from '../worker/protocol.js';
+import { Channel } from './channel.js';
+import { FamilyError, asFamilyError, throwIfAborted } from './errors.js';
+import { ABI_VERSION } from './manifest.js';
+
+/**
+ * @typedef {object} MemberOptions
+ * @property {MemberSpec} spec
+ * @property {MemberRole} role
+ * @property {Manifest} manifest
+ * @property {PartSource} source
+ * @property {(signal: AbortSignal | undefined) => Promise<WebAssembly.Module>} engine
+ * @property {(name: string) => Worker} createWorker
+ * @property {number} silenceMs
+ * @property {() => void} onChange the status moved
+ */
+
+/** @typedef {(writtenBytes: number) => void} OnWritten */
+
+export class Member {
+  #options;
+  /** @type {Channel | null} */
+  #channel = null;
+  /** @type {'asleep' | 'opening' | 'ready'} */
+  #worker = 'asleep';
+  #fetching = 0;
+  #memoryBytes = 0;
+  #lastMemoryBytes = 0;
+  /** @type {FamilyError | null} */
+  #error = null;
+
+  /** @param {MemberOptions} options */
+  constructor(options) {
+    this.#options = options;
+  }
+
+  get spec() {
+    return this.#options.spec;
+  }
+
+  get isReady() {
+    return this.#worker === 'ready' && this.#channel?.isOpen === true;
+  }
+
+  /** Memory of the worker now; 0 when it sleeps. */
+  get memoryBytes() {
+    return this.isReady || this.#worker === 'opening' ? this.#memoryBytes : 0;
+  }
+
+  /** What opening will take: as much as the last time, else the file and some room to work. */
+  get expectedMemoryBytes() {
+    return this.#lastMemoryBytes || Math.ceil(this.spec.bytes * 1.1) + (8 << 20);
+  }
+
+  /** Everything that must be here before the member can open: the base's parts come first. */
+  get parts() {
+    const { manifest } = this.#options;
+    const { delivery } = this.spec;
+    return delivery.kind === 'whole' ? delivery.parts : [...manifest.base.delivery.parts, ...delivery.parts];
+  }
+
+  /** @returns {MemberStatus} */
+  get status() {
+    const { spec, role, source } = this.#options;
+    const { id, title, about, bytes, delivery } = spec;
+    const haveBytes = source.receivedBytes(delivery.parts);
+    return {
+      ...{ id, role, title, about, bytes, haveBytes },
+      state: this.#state(haveBytes === delivery.bytes),
+      kind: delivery.kind,
+      downloadBytes: delivery.bytes,
+      memoryBytes: this.memoryBytes,
+      error: this.#error,
+    };
+  }
+
+  /** Fetches what is missing, and stops there. @param {AbortSignal | undefined} signal */
+  async fetch(signal) {
+    await this.#noting(async () => {
+      for await (const bytes of this.#read(this.parts, signal)) void bytes;
+    });
+  }
+
+  /**
+   * Starts a worker and rebuilds the member in it while its bytes arrive.
+   * @param {AbortSignal | undefined} signal
+   * @param {OnWritten} onWritten
+   */
+  async open(signal, onWritten) {
+    if (this.isReady) return;
+    this.sleep();
+    this.#memoryBytes = this.expectedMemoryBytes;
+    this.#setWorker('opening');
+    try {
+      await this.#noting(() => this.#build(signal, onWritten));
+      this.#setWorker('ready');
+    } catch (error) {
+      this.sleep();
+      throw error;
+    }
+  }
+
+  /** @param {Body<'generate'>} body @param {RequestOptions} options @returns {Promise<Generation>} */
+  async generate(body, options) {
+    const result = await this.#awake().request('generate', body, options);
+    this.#remember(result.memoryBytes);
+    return result;
+  }
+
+  /** @param {Body<'score'>} body @param {RequestOptions} options @returns {Promise<Scoring>} */
+  async score(body, options) {
+    const result = await this.#awake().request('score', body, options);
+    this.#remember(result.memoryBytes);
+    return result;
+  }
+
+  /** Ends the worker and frees its memory; the bytes stay in the store. */
+  sleep() {
+    this.#channel?.close(new FamilyError('closed', `${this.spec.id}: was put to sleep`));
+    this.#channel = null;
+    if (this.#worker !== 'asleep') this.#setWorker('asleep');
+  }
+
+  #awake() {
+    if (!this.#channel) throw new FamilyError('worker_lost', `${this.spec.id}: sleeps`);
+    return this.#channel;
+  }
+
+  /** @param {AbortSignal | undefined} signal @param {OnWritten} onWritten */
+  async #build(signal, onWritten) {
+    const { createWorker, engine, manifest, silenceMs } = this.#options;
+    const { bytes, delivery, sha256 } = this.spec;
+    const module = await engine(signal);
+    throwIfAborted(signal);
+    const channel = new Channel(createWorker(`saguaro ${this.spec.id}`), silenceMs);
+    this.#channel = channel;
+    const hurry = () => channel.close(new FamilyError('aborted', 'stopped'));
+    signal?.addEventListener('abort', hurry, { once: true });
+    try {
+      await channel.request('hello', { protocol: PROTOCOL_VERSION, abi: ABI_VERSION, engine: module });
+      const { base } = manifest;
+      const basis = delivery.kind === 'patch' ? { bytes: base.bytes, sha256: base.sha256 } : null;
+      let loading = await channel.request('open', { file: { bytes, sha256 }, base: basis });
+      const streams = this.#streams(signal);
+      while (loading.wants) {
+        const stream = loading.wants;
+        const part = await streams[stream].next();
+        if (part.done) throw new FamilyError('file_hash_mismatch', `${this.spec.id}: the parts end too early`);
+        const buffer = part.value.buffer;
+        loading = await channel.request('feed', { stream, bytes: buffer }, { transfer: [buffer] });
+        onWritten(loading.writtenBytes);
+      }
+      this.#remember(loading.memoryBytes);
+    } finally {
+      signal?.removeEventListener('abort', hurry);
+    }
+  }
+
+  /** @param {AbortSignal | undefined} signal @returns {Record<Stream, AsyncGenerator<Uint8Array<ArrayBuffer>>>} */
+  #streams(signal) {
+    const { delivery } = this.spec;
+    return {
+      file: this.#read(delivery.parts, signal),
+      base: this.#read(this.#options.manifest.base.delivery.parts, signal),
+      patch: this.#read(delivery.parts, signal),
+    };
+  }
+
+  /**
+   * Parts in order; the member counts as downloading while one is awaited.
+   * @param {MemberSpec['delivery']['parts']} parts
+   * @param {AbortSignal | undefined} signal
+   */
+  async *#read(parts, signal) {
+    const iterator = this.#options.source.read(parts, signal);
+    for (let step = await this.#counting(iterator.next()); !step.done; step = await this.#counting(iterator.next())) {
+      yield step.value;
+    }
+  }
+
+  /** @template T @param {Promise<T>} fetching */
+  async #counting(fetching) {
+    this.#fetching += 1;
+    try {
+      return await fetching;
+    } finally {
+      this.#fetching -= 1;
+    }
+  }
+
+  /** Keeps the failure for the status, until the next try. @param {() => Promise<void>} action */
+  async #noting(action) {
+    this.#error = null;
+    try {
+      await action();
+    } catch (error) {
+      const known = asFamilyError(error, 'worker_lost');
+      if (known.code !== 'aborted' && known.code !== 'closed') this.#error = known;
+      throw known;
+    } finally {
+      this.#options.onChange();
+    }
+  }
+
+  /** @param {boolean} isStored @returns {MemberState} */
+  #state(isStored) {
+    if (this.isReady) return 'ready';
+    if (this.#fetching > 0 && !isStored) return 'downloading';
+    if (this.#worker === 'opening') return 'opening';
+    if (this.#error) return 'failed';
+    return isStored ? 'stored' : 'absent';
+  }
+
+  /** @param {'asleep' | 'opening' | 'ready'} worker */
+  #setWorker(worker) {
+    this.#worker = worker;
+    this.#options.onChange();
+  }
+
+  /** @param {number} memoryBytes */
+  #remember(memoryBytes) {
+    this.#memoryBytes = memoryBytes;
+    this.#lastMemoryBytes = memoryBytes;
+  }
+}

@@ -1,0 +1,117 @@
+/**
+ * Proven parts, from the store or the network, and the one count of bytes that progress is made of.
+ *
+ * Owns: store before network, eviction of what rotted on disk, one download of a part at a time across tabs, the ledger of
+ * received bytes. Knows nothing of: members, workers, what the parts add up to.
+ */
+
+/** @import { Host, Part } from './types.d.ts' */
+/** @import { Hash } from './hash.js' */
+/** @import { Store } from './store.js' */
+/** @import { WithLock } from './locks.js' */
+
+import { downloadPart } from './download.js';
+import { throwIfAborted } from './errors.js';
+
+/**
+ * @typedef {object} PartSourceOptions
+ * @property {URL} root the folder of family.json
+ * @property {Store} store
+ * @property {Host} host
+ * @property {Hash} hash
+ * @property {WithLock} withLock
+ * @property {number} idleMs
+ * @property {number} retryMs
+ * @property {() => void} onChange the ledger moved
+ */
+
+export class PartSource {
+  #options;
+  /** Bytes here, by hash. @type {Map<string, number>} */
+  #received = new Map();
+
+  /** @param {PartSourceOptions} options */
+  constructor(options) {
+    this.#options = options;
+  }
+
+  /** Reads what the store lists into the ledger. */
+  async refresh() {
+    this.#received = new Map((await this.#options.store.list()).map(({ key, bytes }) => [key, bytes]));
+    this.#options.onChange();
+  }
+
+  /** Bytes of these parts that are here. @param {readonly Part[]} parts */
+  receivedBytes(parts) {
+    return parts.reduce((sum, part) => sum + Math.min(this.#received.get(part.sha256) ?? 0, part.bytes), 0);
+  }
+
+  /**
+   * The bytes of one part, proved; the caller owns the buffer.
+   * @param {Part} part
+   * @param {AbortSignal | undefined} signal
+   */
+  async obtain(part, signal) {
+    const { host, hash, idleMs, retryMs, root, store, withLock } = this.#options;
+    throwIfAborted(signal);
+    return withLock(`saguaro-part ${root.pathname} ${part.sha256}`, signal, async () => {
+      const stored = await this.#proven(part);
+      if (stored) return stored;
+      const onBytes = (/** @type {number} */ bytes) => this.#note(part, bytes);
+      const bytes = await downloadPart(new URL(part.path, root), part, { host, hash, signal, idleMs, retryMs, onBytes });
+      await store.put(part.sha256, bytes);
+      return bytes;
+    });
+  }
+
+  /**
+   * The parts in order, one ahead: the next one travels while the caller works on this one.
+   * @param {readonly Part[]} parts
+   * @param {AbortSignal | undefined} signal
+   */
+  async *read(parts, signal) {
+    const ahead = { next: this.#start(parts[0], signal) };
+    for (let i = 0; i < parts.length; i += 1) {
+      const bytes = await ahead.next;
+      ahead.next = this.#start(parts[i + 1], signal);
+      if (bytes) yield bytes;
+    }
+  }
+
+  /** @param {Part | undefined} part @param {AbortSignal | undefined} signal */
+  #start(part, signal) {
+    const bytes = part ? this.obtain(part, signal) : Promise.resolve(null);
+    // The reader may stop before it comes to this part; the failure is then nobody's.
+    bytes.catch(() => undefined);
+    return bytes;
+  }
+
+  /** Forgets a part. @param {string} sha256 */
+  async remove(sha256) {
+    await this.#options.store.delete(sha256);
+    this.#received.delete(sha256);
+    this.#options.onChange();
+  }
+
+  /** What the store has, if it is still good; else the store loses it. @param {Part} part */
+  async #proven(part) {
+    const bytes = await this.#options.store.get(part.sha256);
+    if (!bytes) {
+      this.#note(part, 0);
+      return null;
+    }
+    if (bytes.byteLength === part.bytes && (await this.#options.hash(bytes)) === part.sha256) {
+      this.#note(part, part.bytes);
+      return bytes;
+    }
+    await this.remove(part.sha256);
+    return null;
+  }
+
+  /** @param {Part} part @param {number} bytes */
+  #note(part, bytes) {
+    if (this.#received.get(part.sha256) === bytes) return;
+    this.#received.set(part.sha256, bytes);
+    this.#options.onChange();
+  }
+}

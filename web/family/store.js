@@ -1,0 +1,117 @@
+/**
+ * Where downloaded files live: Cache Storage, and memory for what it will not take.
+ *
+ * Owns: the decision between the two, and the notice that a page shows when something could not be kept.
+ * Knows nothing of: the network, members, hashes (a key happens to be one).
+ */
+
+/** @import { Host, StorageNotice } from './types.d.ts' */
+
+import { CacheBackend } from './cache_backend.js';
+import { MemoryBackend } from './memory_backend.js';
+
+/**
+ * @typedef {object} Backend
+ * @property {(key: string) => Promise<Uint8Array<ArrayBuffer> | null>} get a fresh copy
+ * @property {(key: string, bytes: Uint8Array<ArrayBuffer>) => Promise<void>} put rejects when it cannot keep the bytes
+ * @property {(key: string) => Promise<boolean>} delete whether it was there
+ * @property {() => Promise<{ key: string, bytes: number }[]>} list
+ */
+
+export class Store {
+  /** @type {Backend | null} */
+  #lasting;
+  #memory = new MemoryBackend();
+  /** @type {StorageNotice | null} */
+  #notice;
+  #onNotice;
+
+  /**
+   * @param {Backend | null} lasting
+   * @param {StorageNotice | null} notice
+   * @param {(notice: StorageNotice) => void} onNotice
+   */
+  constructor(lasting, notice, onNotice) {
+    this.#lasting = lasting;
+    this.#notice = notice;
+    this.#onNotice = onNotice;
+    if (notice) onNotice(notice);
+  }
+
+  /**
+   * Opens the family's cache; a browser that refuses gives a store in memory and a notice.
+   * @param {Host} host
+   * @param {URL} root the folder of family.json
+   * @param {(notice: StorageNotice) => void} onNotice
+   */
+  static async open(host, root, onNotice) {
+    if (!host.caches) return new Store(null, 'insecure', onNotice);
+    try {
+      const cache = await host.caches.open(`saguaro-parts ${root.pathname}`);
+      return new Store(new CacheBackend(cache, new URL('stored/', root)), null, onNotice);
+    } catch {
+      return new Store(null, 'denied', onNotice);
+    }
+  }
+
+  /** `cache` while files outlive the tab. */
+  get kind() {
+    return this.#lasting && !this.#notice ? /** @type {const} */ ('cache') : /** @type {const} */ ('memory');
+  }
+
+  get notice() {
+    return this.#notice;
+  }
+
+  /** The bytes as they were put, or as the disk has them now: prove them. @param {string} key */
+  async get(key) {
+    return (await this.#memory.get(key)) ?? (await this.#try((lasting) => lasting.get(key), null));
+  }
+
+  /** Keeps the bytes; where the disk refuses, in memory. @param {string} key @param {Uint8Array<ArrayBuffer>} bytes */
+  async put(key, bytes) {
+    if (this.#lasting) {
+      try {
+        await this.#lasting.put(key, bytes);
+        return;
+      } catch (error) {
+        this.#say(error instanceof DOMException && error.name === 'QuotaExceededError' ? 'full' : 'denied');
+      }
+    }
+    await this.#memory.put(key, bytes);
+  }
+
+  /** @param {string} key */
+  async delete(key) {
+    const wasInMemory = await this.#memory.delete(key);
+    return (await this.#try((lasting) => lasting.delete(key), false)) || wasInMemory;
+  }
+
+  /** Every file with its size. @returns {Promise<{ key: string, bytes: number }[]>} */
+  async list() {
+    return [...(await this.#try((lasting) => lasting.list(), [])), ...(await this.#memory.list())];
+  }
+
+  /**
+   * Reads of a store that broke after it was opened count as empty, and say so.
+   * @template T
+   * @param {(lasting: Backend) => Promise<T>} action
+   * @param {T} otherwise
+   */
+  async #try(action, otherwise) {
+    if (!this.#lasting) return otherwise;
+    try {
+      return await action(this.#lasting);
+    } catch {
+      this.#say('denied');
+      return otherwise;
+    }
+  }
+
+  /** @param {StorageNotice} notice */
+  #say(notice) {
+    if (this.#notice === notice) return;
+    this.#notice = notice;
+    this.#onNotice(notice);
+  }
+}

@@ -1,0 +1,176 @@
+/**
+ * One opened model: tokenizer, session, logits, sampling.
+ *
+ * Owns: the order of the engine's calls and the memory they need; sizes are asked for before memory is taken, and a session
+ * is as large as its request. Source: engine/include/saguaro.h. Knows nothing of: messages, when to stop.
+ */
+
+/** @import { Address, Engine } from './engine.js' */
+/** @import { Sampling } from '../family/types.d.ts' */
+
+import { FamilyError } from '../family/errors.js';
+import { toHex } from '../family/hash.js';
+import { Workspace } from './engine.js';
+
+const SAMPLING_BYTES = 24;
+const DETOKENIZER_BYTES = 12;
+const SHA256_STATE_BYTES = 104;
+const DIGEST_BYTES = 32;
+/** Ids handed over in one call; a longer prefill comes in blocks anyway. */
+const ID_COUNT_MAX = 4096;
+/** One piece and what was held back of the last; pieces are short, this is plenty. */
+const PIECE_BYTES_MAX = 4096;
+/** The fields of sg_model_info, in order, 4 bytes each. */
+const INFO_FIELDS = /** @type {const} */ ([
+  ...['tag', 'vocab_count', 'out_vocab_count', 'piece_count', 'layer_count', 'd_model', 'max_seq_len'],
+  ...['pad_id', 'eos_id', 'bos_id', 'unk_id', 'im_start_id', 'im_end_id', 'think_open_id', 'think_close_id'],
+  ...['tool_call_open_id', 'tool_call_close_id'],
+]);
+
+/** @typedef {Record<typeof INFO_FIELDS[number], number>} ModelInfo */
+
+export class Model {
+  #engine;
+  #model;
+  #workspace;
+  #info;
+  /** Two words for results that come back through an address. @type {Address} */
+  #out;
+  #ids;
+  #piece;
+  #sampling;
+  #detokenizer;
+  #hash;
+  /** @type {Address} */
+  #session = 0;
+
+  /**
+   * Checks the whole container and opens it where it lies.
+   * @param {Engine} engine
+   * @param {Address} file
+   * @param {number} fileBytes
+   */
+  constructor(engine, file, fileBytes) {
+    this.#engine = engine;
+    const small = engine.reserve(
+      8 + SAMPLING_BYTES + DETOKENIZER_BYTES + 4 + SHA256_STATE_BYTES + DIGEST_BYTES + 4 * INFO_FIELDS.length + PIECE_BYTES_MAX,
+    );
+    this.#out = small;
+    this.#sampling = small + 8;
+    this.#detokenizer = this.#sampling + SAMPLING_BYTES;
+    this.#hash = this.#detokenizer + DETOKENIZER_BYTES + 4;
+    const info = this.#hash + SHA256_STATE_BYTES + DIGEST_BYTES;
+    this.#piece = info + 4 * INFO_FIELDS.length;
+    this.#ids = engine.reserve(4 * ID_COUNT_MAX);
+
+    engine.check('sg_model_measure', file, fileBytes, this.#out);
+    const modelBytes = engine.word(this.#out);
+    const memory = engine.reserve(modelBytes);
+    engine.check('sg_model_open', file, fileBytes, memory, modelBytes, this.#out);
+    this.#model = engine.word(this.#out);
+    engine.call('sg_model_describe', this.#model, info);
+    this.#info = /** @type {ModelInfo} */ (Object.fromEntries(INFO_FIELDS.map((name, i) => [name, engine.word(info + 4 * i)])));
+    this.#workspace = new Workspace(engine);
+  }
+
+  get info() {
+    return this.#info;
+  }
+
+  get memoryBytes() {
+    return this.#engine.memoryBytes;
+  }
+
+  /** Token ids, without BOS. Ends the session, whose memory it uses. @param {string} text @returns {number[]} */
+  encode(text) {
+    this.#session = 0;
+    const utf8 = new TextEncoder().encode(text);
+    const scratchBytes = this.#engine.call('sg_encode_scratch_size', utf8.length) >>> 0;
+    // Byte fallback gives at most one id per byte, a dummy prefix a few more.
+    const idCount = utf8.length + 8;
+    const idsOffset = 16 * Math.ceil(scratchBytes / 16);
+    const textOffset = idsOffset + 4 * idCount;
+    const scratch = this.#workspace.take(textOffset + utf8.length);
+    const [ids, at] = [scratch + idsOffset, scratch + textOffset];
+    this.#engine.bytes(at, utf8.length).set(utf8);
+    this.#engine.check(
+      'sg_encode',
+      ...[this.#model, at, utf8.length, ids, idCount, this.#out, scratch, scratchBytes],
+    );
+    return [...this.#engine.words(ids, this.#engine.word(this.#out))];
+  }
+
+  /** A fresh cache for this many tokens. @param {number} capacityTokens */
+  openSession(capacityTokens) {
+    this.#engine.check('sg_session_measure', this.#model, capacityTokens, this.#out);
+    const bytes = this.#engine.word(this.#out);
+    const memory = this.#workspace.take(bytes);
+    this.#engine.check('sg_session_open', this.#model, capacityTokens, memory, bytes, this.#out);
+    this.#session = this.#engine.word(this.#out);
+    this.#engine.call('sg_detokenizer_init', this.#detokenizer);
+  }
+
+  /** @param {readonly number[]} ids */
+  append(ids) {
+    this.#engine.check('sg_session_append', this.#session, this.#put(ids), ids.length);
+  }
+
+  /** ln p of the ids after what the session holds; the session stays as it is. @param {readonly number[]} ids */
+  score(ids) {
+    this.#engine.check('sg_session_score', this.#session, this.#put(ids), ids.length, this.#out);
+    return this.#engine.double(this.#out);
+  }
+
+  /** @param {Sampling} sampling the seed is where the random stream starts */
+  startSampling({ temperature, top_p: topP, top_k: topK, seed }) {
+    this.#engine.setFloat(this.#sampling, temperature);
+    this.#engine.setFloat(this.#sampling + 4, topP);
+    this.#engine.setWord(this.#sampling + 8, topK);
+    this.#engine.setWord(this.#sampling + 12, 0);
+    this.#engine.setLong(this.#sampling + 16, seed);
+  }
+
+  /** The next id, drawn from the present logits; moves the random stream. */
+  sample() {
+    this.#engine.check('sg_session_sample', this.#session, this.#sampling, this.#out);
+    return this.#engine.word(this.#out);
+  }
+
+  /** Text that is certain with this id. @param {number} id */
+  detokenize(id) {
+    this.#engine.check('sg_detokenize', this.#model, this.#detokenizer, id, this.#piece, PIECE_BYTES_MAX, this.#out);
+    return this.#pieceText();
+  }
+
+  /** The rest of the text. */
+  flushText() {
+    const status = this.#engine.call('sg_detokenize_flush', this.#detokenizer, this.#piece, PIECE_BYTES_MAX, this.#out);
+    if (status !== 0) throw new FamilyError('buffer_too_small', 'sg_detokenize_flush: the buffer is too small');
+    return this.#pieceText();
+  }
+
+  /** SHA-256 of the present logits, little-endian f32. */
+  logitsSha256() {
+    this.#engine.check('sg_session_logits', this.#session, this.#out);
+    const digest = this.#hash + SHA256_STATE_BYTES;
+    this.#engine.call('sg_sha256_init', this.#hash);
+    this.#engine.call('sg_sha256_update', this.#hash, this.#engine.word(this.#out), 4 * this.#info.out_vocab_count);
+    this.#engine.call('sg_sha256_final', this.#hash, digest);
+    return toHex(this.#engine.bytes(digest, DIGEST_BYTES));
+  }
+
+  #pieceText() {
+    const bytes = this.#engine.bytes(this.#piece, this.#engine.word(this.#out));
+    return new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes);
+  }
+
+  /** @param {readonly number[]} ids @returns {Address} */
+  #put(ids) {
+    if (this.#session === 0) throw new FamilyError('bad_state', 'there is no open session');
+    if (ids.length > ID_COUNT_MAX) {
+      throw new FamilyError('bad_argument', `ids: are ${ids.length}, must be at most ${ID_COUNT_MAX} in one call`);
+    }
+    this.#engine.words(this.#ids, ids.length).set(ids);
+    return this.#ids;
+  }
+}
