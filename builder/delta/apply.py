@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from builder.delta import codec
-from builder.delta.frame import read_patch_header
+from builder.delta.frame import SPEC, read_patch_header
+from builder.errors import PatchError, refusal
 
 
 def apply_patch(base: bytes, patch: bytes) -> bytes:
@@ -13,5 +16,15 @@ def apply_patch(base: bytes, patch: bytes) -> bytes:
     comes out.
     """
     header = read_patch_header(patch)
-    sha256 = bytes.fromhex(header.target_sha256)
-    return codec.rebuild(base, patch, target_bytes=header.target_bytes, target_sha256=sha256)
+    found = hashlib.sha256(base).hexdigest()
+    if (found, len(base)) != (header.base_sha256, header.base_bytes):
+        message = refusal(
+            "patch",
+            "header.base_sha256",
+            found=f"{header.base_sha256[:12]} ({header.base_bytes} bytes)",
+            allowed=f"that of the base, {found[:12]} ({len(base)} bytes)",
+            offset=32,
+            spec=SPEC,
+        )
+        raise PatchError(message, code="patch_wrong_base")
+    return codec.rebuild([base], [patch], header)

@@ -8,12 +8,13 @@ serves one call, so that nothing of one patch can reach another and memory is gi
 from __future__ import annotations
 
 import functools
-import hashlib
 import struct
+from collections.abc import Iterable
 from importlib import resources
 
 import wasmtime
 
+from builder.delta.frame import PatchHeader
 from builder.errors import ContainerError, PatchError, RefusedError
 
 NEED_BASE, NEED_PATCH, DONE = 1, 2, 3
@@ -62,12 +63,12 @@ class _Instance:
             raise RefusedError(f"engine: has no room for {byte_count} bytes more", code="out_of_memory")
         return address
 
-    def place(self, data: bytes | bytearray | memoryview) -> int:
+    def place(self, data: bytes | bytearray) -> int:
         address = self.reserve(len(data))
         self.write(address, data)
         return address
 
-    def write(self, address: int, data: bytes | bytearray | memoryview) -> None:
+    def write(self, address: int, data: bytes | bytearray) -> None:
         self._memory.write(self._store, data, address)
 
     def read(self, address: int, byte_count: int) -> bytes:
@@ -98,18 +99,63 @@ def make(base: bytes, target: bytes) -> bytes:
     return engine.read(out, int.from_bytes(engine.read(used, 4), "little"))
 
 
-def rebuild(base: bytes, patch: bytes, *, target_bytes: int, target_sha256: bytes) -> bytes:
-    """The target, proved by its SHA-256. Raises `PatchError` for anything that is not exact."""
+def rebuild(base: Iterable[bytes], patch: Iterable[bytes], expect: PatchHeader) -> bytes:
+    """The target, from base and patch in pieces of any size; each is asked for when it is needed.
+
+    `expect` says what base and target must be. Raises `PatchError` for anything that is not exact.
+    """
     engine = _Instance()
     state = engine.reserve(engine.call("sg_rebuild_size"))
-    target = engine.reserve(target_bytes)
-    expect = engine.place(_EXPECT.pack(hashlib.sha256(base).digest(), target_sha256, len(base), target_bytes))
-    base_at, patch_at = engine.place(base), engine.place(patch)
-    io = engine.place(_IO.pack(base_at, len(base), 0, patch_at, len(patch), 0))
-    status = engine.call("sg_rebuild_begin", state, expect, target, engine.error)
-    status = status or engine.call("sg_rebuild_step", state, io, engine.error)
-    if status in (NEED_BASE, NEED_PATCH):
-        status = engine.call("sg_rebuild_finish", state, engine.error)
+    target = engine.reserve(expect.target_bytes)
+    hashes = bytes.fromhex(expect.base_sha256), bytes.fromhex(expect.target_sha256)
+    wanted = engine.place(_EXPECT.pack(*hashes, expect.base_bytes, expect.target_bytes))
+    inputs = {NEED_BASE: _Input(engine, base), NEED_PATCH: _Input(engine, patch)}
+    io = engine.reserve(_IO.size)
+    status = engine.call("sg_rebuild_begin", state, wanted, target, engine.error) or NEED_PATCH
+    while status in inputs:
+        if not inputs[status].refill():
+            status = engine.call("sg_rebuild_finish", state, engine.error)
+            break
+        status = _step(engine, state, io, inputs)
+    if status == DONE and inputs[NEED_PATCH].refill():
+        _step(engine, state, io, inputs)
+        raise engine.refuse("patch")
     if status != DONE:
         raise engine.refuse("patch")
-    return engine.read(target, target_bytes)
+    return engine.read(target, expect.target_bytes)
+
+
+def _step(engine: _Instance, state: int, io: int, inputs: dict[int, _Input]) -> int:
+    base, patch = inputs[NEED_BASE], inputs[NEED_PATCH]
+    engine.write(io, _IO.pack(base.address, base.left, 0, patch.address, patch.left, 0))
+    status = engine.call("sg_rebuild_step", state, io, engine.error)
+    _, _, base_used, _, _, patch_used = _IO.unpack(engine.read(io, _IO.size))
+    base.advance(base_used)
+    patch.advance(patch_used)
+    return status
+
+
+class _Input:
+    """The present piece of one input, in engine memory."""
+
+    def __init__(self, engine: _Instance, pieces: Iterable[bytes]) -> None:
+        self._engine = engine
+        self._pieces = iter(pieces)
+        self._block, self._capacity = 0, 0
+        self.address, self.left = 0, 0
+
+    def advance(self, byte_count: int) -> None:
+        self.address += byte_count
+        self.left -= byte_count
+
+    def refill(self) -> bool:
+        """Whether there is anything left; takes the next piece where the last one is used up."""
+        while not self.left:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return False
+            if len(piece) > self._capacity:
+                self._block, self._capacity = self._engine.reserve(len(piece)), len(piece)
+            self._engine.write(self._block, piece)
+            self.address, self.left = self._block, len(piece)
+        return True

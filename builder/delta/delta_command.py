@@ -1,0 +1,106 @@
+"""`python -m builder delta`: make, apply or show a patch.
+
+Owns: reading and writing the files, and the printed form. Does not know: how a patch works.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+
+from builder.delta.apply import apply_patch
+from builder.delta.inspect import PARTS, PatchReport, inspect_patch
+from builder.delta.make import make_patch
+from builder.errors import RefusedError, UsageError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Three actions: make, apply, show."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    make = actions.add_parser("make", help="write the patch that turns BASE into TARGET")
+    make.add_argument("base", type=Path, metavar="BASE", help="a .cact file")
+    make.add_argument("target", type=Path, metavar="TARGET", help="a .cact file")
+    make.add_argument("--out", type=Path, required=True, metavar="PATCH", help="where to write the patch")
+    apply = actions.add_parser("apply", help="rebuild the target from BASE and PATCH")
+    apply.add_argument(
+        "base", type=Path, metavar="BASE", help="the .cact file that the patch was made against"
+    )
+    apply.add_argument("patch", type=Path, metavar="PATCH", help="a patch")
+    apply.add_argument("--out", type=Path, required=True, metavar="TARGET", help="where to write the target")
+    show = actions.add_parser("show", help="say where a patch's bytes go")
+    show.add_argument("patch", type=Path, metavar="PATCH", help="a patch")
+    show.add_argument("--base", type=Path, metavar="BASE", help="name the tensors after this .cact file")
+    show.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what was asked; the exit code is 0."""
+    if arguments.action == "make":
+        patch = make_patch(_read(arguments.base), _read(arguments.target))
+        _write(arguments.out, patch)
+    elif arguments.action == "apply":
+        target = apply_patch(_read(arguments.base), _read(arguments.patch))
+        _write(arguments.out, target)
+    else:
+        base = None if arguments.base is None else _read(arguments.base)
+        report = inspect_patch(_read(arguments.patch), base)
+        print(json.dumps(_document(report)) if arguments.json else _table(report))
+    return 0
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        reason = (error.strerror or "unreadable").lower()
+        raise RefusedError(f"{path}: cannot be read: {reason}", code="unreadable") from error
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Whole or not at all, then one line about it."""
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: its folder does not exist; create {path.parent} first")
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".delta-", delete=False) as file:
+            file.write(data)
+        os.chmod(file.name, 0o644)
+        os.replace(file.name, path)
+    except OSError as error:
+        reason = (error.strerror or "unwritable").lower()
+        raise RefusedError(f"{path}: cannot be written: {reason}", code="unwritable") from error
+    print(f"{path} {len(data)} bytes sha256 {hashlib.sha256(data).hexdigest()[:12]}")
+
+
+def _document(report: PatchReport) -> dict[str, object]:
+    segments = [
+        {**dataclasses.asdict(segment), "kind": segment.kind.name.lower()} for segment in report.segments
+    ]
+    return {
+        "patch_bytes": report.patch_bytes,
+        "header": dataclasses.asdict(report.header),
+        "bytes_by_part": report.bytes_by_part,
+        "segments": segments,
+    }
+
+
+def _table(report: PatchReport) -> str:
+    """Header, one line per segment, then where the bytes go."""
+    header = report.header
+    lines = [
+        f"version {header.version} container 0x{header.tag:08x} patch {report.patch_bytes} bytes",
+        f"base   {header.base_bytes} bytes sha256 {header.base_sha256[:12]}",
+        f"target {header.target_bytes} bytes sha256 {header.target_sha256[:12]}",
+        f"{'kind':8}{'offset':>12}{'target':>12}{'patch':>10}  tensor",
+    ]
+    for segment in report.segments:
+        name = segment.kind.name.lower()
+        place = f"{segment.target_offset:12}{segment.target_bytes:12}{segment.patch_bytes:10}"
+        lines.append(f"{name:8}{place}  {segment.tensor or ''}".rstrip())
+    parts = report.bytes_by_part
+    lines.append("bytes: " + ", ".join(f"{part} {parts[part]}" for part in PARTS))
+    return "\n".join(lines)
