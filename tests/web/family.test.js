@@ -1,0 +1,359 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+
+import { openFamily } from '../../web/family/index.js';
+import { ROOT, faults, makeCaches, makeNetwork, makeOptions, makeSite, makeWorkers } from './fakes.js';
+
+const LOGS = { base: [-1, -3, -4], home: [-3, -1, -4], media: [-3, -4, -1] };
+const CALL = '<tool_call>[{"name":"set_light","arguments":{"room":"bedroom"}}]</tool_call>';
+const turned = (id, more = {}) => ({ router: { logs: LOGS[id] }, base: { text: 'hello from the base' }, home: { text: CALL }, media: { text: CALL }, ...more });
+
+async function open({ script = turned('home'), site = makeSite(), memoryBytes, caches = makeCaches(), workers, ...more } = {}) {
+  const network = makeNetwork(site);
+  const crew = workers ?? makeWorkers(script, { memoryBytes });
+  const events = [];
+  const options = makeOptions({ network, caches, workers: crew, onEvent: (event) => events.push(event), ...more });
+  const family = await openFamily(`${ROOT}family.json`, options);
+  const states = () => Object.fromEntries(family.members.map(({ id, state }) => [id, state]));
+  return { family, network, caches, workers: crew, events, site, states, options };
+}
+
+/** A pure base run, for "as if it had been alone". */
+async function baseAlone(turns) {
+  const { family } = await open({ script: turned('base') });
+  return (await family.respond(turns)).envelope;
+}
+
+const route = (fields) => ({ overflow: fields.reason !== 'none', ids: ['base', 'home', 'media'], ...fields });
+
+describe('who answers', () => {
+  test('the base, when no specialist has positive evidence', async () => {
+    const { family, states } = await open({ script: turned('base') });
+    const answer = await family.respond(['hi']);
+    assert.deepEqual(answer.route, route({ selected: 0, effective: 0, scores: [0, -2, -3], reason: 'none' }));
+    assert.equal(answer.envelope.text, 'hello from the base');
+    assert.deepEqual(states(), { base: 'ready', router: 'ready', home: 'absent', media: 'absent' });
+  });
+
+  test('the specialist that the router prefers, and only it is downloaded', async () => {
+    const { family, states, network, site } = await open();
+    const answer = await family.respond(['lights on']);
+    assert.deepEqual(answer.route, route({ selected: 1, effective: 1, scores: [0, 2, -1], reason: 'none' }));
+    assert.deepEqual(answer.envelope.function_calls, [{ name: 'set_light', arguments: { room: 'bedroom' } }]);
+    assert.deepEqual(states(), { base: 'stored', router: 'ready', home: 'ready', media: 'absent' });
+    const baseParts = site.manifest.base.delivery.parts.map(({ path }) => path);
+    assert.deepEqual(network.requests.filter((path) => baseParts.includes(path)), baseParts, 'the base travels once');
+  });
+
+  test('members see the recent turns that the manifest grants them', async () => {
+    const { family, workers } = await open();
+    await family.respond(['one', 'two', 'three', 'four']);
+    const [{ prompts }] = workers.prompts;
+    assert.match(prompts[0], /<context>two\nthree<\/context>\nfour/);
+    assert.equal(prompts.length, 3, 'and what to drop if that is too long');
+  });
+
+  test('the base alone, in a family without a router', async () => {
+    const site = makeSite({ change: (m) => delete m.router });
+    const { family, workers } = await open({ site });
+    const answer = await family.respond(['hi']);
+    assert.deepEqual(answer.route, route({ selected: 0, effective: 0, scores: [0, null, null], reason: 'none' }));
+    assert.deepEqual(workers.born, ['base']);
+  });
+
+  test('nobody, when nothing was said', async () => {
+    const { family, workers } = await open();
+    const { envelope } = await family.respond(['hi', ' \n ']);
+    assert.deepEqual([envelope.type, envelope.error_code], ['error', 'empty_turn']);
+    assert.deepEqual(workers.born, []);
+    assert.equal(family.telemetry.records.length, 0);
+  });
+});
+
+describe('the exact base answers whenever', () => {
+  const fail = (code) => () => Promise.reject(Object.assign(new Error(code), { code }));
+  const cases = [
+    ['the specialist is cut off', { home: { text: 'on and on', stopReason: 'length' } }, 'answer_truncated', 1],
+    ['the specialist writes no valid call', { home: { text: '<tool_call>[{]</tool_call>' } }, 'answer_malformed', 1],
+    ['the prompt is too long for the specialist', { home: fail('context_full') }, 'context_full', 1],
+    ['the specialist takes too much memory', { home: fail('out_of_memory') }, 'over_budget', 1],
+    ['the specialist refuses its file', { home: fail('cact_bad_header') }, 'member_unavailable', 1],
+    ['the router breaks', { router: fail('cact_bad_value') }, 'router_unavailable', 0],
+    ['the prompt is too long for the router', { router: fail('context_full') }, 'context_full', 0],
+  ];
+  for (const [name, more, reason, selected] of cases) {
+    test(name, async () => {
+      const { family } = await open({ script: turned('home', more) });
+      const { envelope, route: record } = await family.respond(['lights on']);
+      assert.deepEqual(envelope, await baseAlone(['lights on']));
+      assert.deepEqual([record.selected, record.effective, record.reason, record.overflow], [selected, 0, reason, true]);
+    });
+  }
+
+  for (const [name, fault] of [['missing', faults.status(404)], ['a web page', faults.html], ['damaged', faults.flipped]]) {
+    test(`the specialist's patch is ${name}, and the next try works`, async () => {
+      const { family, network, site, states } = await open();
+      const [part] = site.manifest.specialists[0].delivery.parts;
+      network.faults.set(part.path, Array(name === 'damaged' ? 3 : 1).fill(fault));
+      const first = await family.respond(['lights on']);
+      assert.deepEqual(first.envelope, await baseAlone(['lights on']));
+      assert.equal(first.route.reason, 'member_unavailable');
+      assert.match(first.cause.code, /^part_/);
+      assert.equal(states().home, 'failed');
+      const second = await family.respond(['lights on']);
+      assert.equal(second.envelope.member, 'home');
+    });
+  }
+
+  test('what the specialist streamed is called void before the base starts', async () => {
+    const { family } = await open({ script: turned('home', { home: { text: 'too long', stopReason: 'length' } }) });
+    const log = [];
+    await family.respond(['lights on'], {
+      onToken: ({ member, text }) => log.push(`${member}: ${text}`),
+      onProgress: ({ phase, member }) => ['answer', 'fallback'].includes(phase) && log.push(`${phase} ${member}`),
+    });
+    assert.deepEqual(log.slice(0, 5), ['answer home', 'home: too ', 'home: long', 'fallback base', 'answer base']);
+  });
+});
+
+test('when nothing can answer there is an error envelope, and the next try works', async () => {
+  const { family, network } = await open({ script: turned('base') });
+  network.isOnline = false;
+  const { envelope } = await family.respond(['hi']);
+  assert.deepEqual([envelope.type, envelope.error_code, envelope.success], ['error', 'offline', false]);
+  network.isOnline = true;
+  assert.equal((await family.respond(['hi'])).envelope.text, 'hello from the base');
+});
+
+describe('workers', () => {
+  test('one that falls silent is replaced once, without a word to the user', async () => {
+    const { family, workers } = await open();
+    workers.deaths = { home: 1 };
+    const { route: record } = await family.respond(['lights on']);
+    assert.deepEqual([record.effective, record.reason], [1, 'none']);
+    assert.deepEqual(workers.born, ['router', 'home', 'home']);
+    await family.respond(['lights on']);
+    assert.equal(workers.born.length, 3, 'and later requests do not load it again');
+  });
+
+  test('one that dies twice leaves the answer to the base', async () => {
+    const { family, workers } = await open();
+    workers.deaths = { home: 2 };
+    const { envelope, route: record } = await family.respond(['lights on']);
+    assert.deepEqual(envelope, await baseAlone(['lights on']));
+    assert.equal(record.reason, 'worker_lost');
+    assert.equal((await family.respond(['lights on'])).envelope.member, 'home');
+  });
+
+  test('an idle one that was killed is replaced', async () => {
+    const { family, workers } = await open();
+    await family.respond(['lights on']);
+    for (const worker of workers.alive) worker.isDead = true;
+    assert.equal((await family.respond(['lights on'])).envelope.member, 'home');
+  });
+
+  test('a script that does not load is a lost worker', async () => {
+    const workers = makeWorkers(turned('base'));
+    const create = workers.create;
+    workers.create = (name) => {
+      const worker = create(name);
+      worker.isDead = true;
+      queueMicrotask(() => worker.onerror({ message: 'script error', preventDefault: () => undefined }));
+      return worker;
+    };
+    const { family } = await open({ workers });
+    const { envelope } = await family.respond(['hi']);
+    assert.equal(envelope.error_code, 'worker_lost');
+    assert.match(envelope.error, /script error/);
+  });
+
+  test('the least recently used sleep when the budget is full', async () => {
+    const script = turned('home', { router: ({ prompts }) => ({ logs: LOGS[/media/.test(prompts[0]) ? 'media' : 'home'] }) });
+    const { family, workers, states } = await open({ script, memoryBytes: 40 << 20, memoryBudgetBytes: 100 << 20 });
+    for (const turn of ['home', 'media', 'home']) assert.equal((await family.respond([turn])).envelope.member, turn);
+    assert.deepEqual(workers.born, ['router', 'home', 'media', 'home']);
+    assert.equal(workers.alive.size, 2);
+    assert.deepEqual(states(), { base: 'stored', router: 'ready', home: 'ready', media: 'stored' });
+    assert.equal(family.status().memory.usedBytes, 80 << 20);
+  });
+
+  test('fifty switches leave no worker behind', async () => {
+    const script = turned('home', { router: ({ prompts }) => ({ logs: LOGS[/even/.test(prompts[0]) ? 'home' : 'base'] }) });
+    const { family, workers } = await open({ script, memoryBytes: 40 << 20, memoryBudgetBytes: 100 << 20 });
+    for (let i = 0; i < 50; i += 1) await family.respond([i % 2 ? 'odd' : 'even']);
+    assert.equal(workers.alive.size, 2);
+    assert.ok(family.status().memory.usedBytes <= 100 << 20);
+  });
+
+  test('a specialist larger than the budget leaves the answer to the base, which is let in', async () => {
+    const { family } = await open({ memoryBudgetBytes: 1 << 20 });
+    const { envelope, route: record } = await family.respond(['lights on']);
+    assert.deepEqual([envelope.member, record.reason], ['base', 'router_unavailable']);
+  });
+});
+
+describe('an abort', () => {
+  test('in the middle of an answer keeps what was said', async () => {
+    const { family } = await open({ script: turned('base', { base: { text: 'one two three four five six' } }) });
+    const controller = new AbortController();
+    const { envelope } = await family.respond(['hi'], {
+      signal: controller.signal,
+      onToken: ({ tokenCount }) => tokenCount === 2 && controller.abort(),
+    });
+    assert.equal(envelope.stop_reason, 'aborted');
+    assert.match(envelope.text, /^one two/);
+    assert.ok(envelope.token_ids.length < 6);
+  });
+
+  test('in a download rejects, and the next request gives the normal answer', async () => {
+    const { family, network, site } = await open();
+    network.faults.set(site.manifest.base.delivery.parts[0].path, [faults.silent]);
+    const controller = new AbortController();
+    const response = family.respond(['lights on'], { signal: controller.signal, onProgress: ({ phase }) => phase === 'download' && setImmediate(() => controller.abort()) });
+    await assert.rejects(response, { code: 'aborted' });
+    assert.equal((await family.respond(['lights on'])).envelope.member, 'home');
+  });
+
+  test('before it starts rejects', async () => {
+    const { family } = await open();
+    await assert.rejects(family.respond(['hi'], { signal: AbortSignal.abort() }), { code: 'aborted' });
+  });
+});
+
+test('responses wait for each other', async () => {
+  const { family } = await open({ script: turned('base', { base: ({ prompts }) => ({ text: /first/.test(prompts[0]) ? 'a b c' : 'd e' }) }) });
+  const log = [];
+  const ask = (turn) => family.respond([turn], { onToken: ({ text }) => log.push(text) });
+  await Promise.all([ask('first'), ask('second')]);
+  assert.equal(log.join(''), 'a b cd e');
+});
+
+test('progress of a download is monotone and ends at its total, from the manifest', async () => {
+  const { family, site } = await open();
+  const seen = [];
+  await family.respond(['lights on'], { onProgress: (progress) => progress.phase === 'download' && seen.push(progress) });
+  const router = seen.filter(({ member }) => member === 'router');
+  const { base, router: spec, engine } = site.manifest;
+  assert.equal(router.at(-1).totalBytes, base.bytes + spec.delivery.bytes + engine.bytes);
+  assert.equal(router.at(-1).haveBytes, router.at(-1).totalBytes);
+  for (let i = 1; i < router.length; i += 1) assert.ok(router[i].haveBytes >= router[i - 1].haveBytes);
+});
+
+describe('the store', () => {
+  test('serves a second visit without the network', async () => {
+    const caches = makeCaches();
+    const first = await open({ caches });
+    await first.family.respond(['lights on']);
+    first.family.close();
+    const network = makeNetwork(first.site);
+    network.isOnline = false;
+    const options = makeOptions({ network, caches, workers: makeWorkers(turned('home')) });
+    const family = await openFamily(`${ROOT}family.json`, options);
+    assert.equal(family.status().manifestFrom, 'saved');
+    assert.equal(family.status().manifestError.code, 'offline');
+    assert.equal((await family.respond(['lights on'])).envelope.member, 'home');
+  });
+
+  test('lists, removes one member, removes all', async () => {
+    const { family, states } = await open();
+    await family.prefetch('home');
+    assert.deepEqual(states(), { base: 'stored', router: 'absent', home: 'stored', media: 'absent' });
+    const users = (await family.list()).flatMap(({ usedBy }) => usedBy).sort();
+    assert.deepEqual(users, ['base', 'base', 'engine', 'home', 'home']);
+    await family.remove('home');
+    assert.equal(states().home, 'absent');
+    await family.removeAll();
+    assert.deepEqual(await family.list(), []);
+    assert.equal((await family.respond(['lights on'])).envelope.member, 'home');
+  });
+
+  test('loses the files of older releases when no tab needs them', async () => {
+    const caches = makeCaches();
+    const locks = { request: async (name, options, action) => action(), query: async () => ({ held: [] }) };
+    const old = await open({ caches });
+    await old.family.prefetch('media');
+    const site = makeSite({ salt: 100 });
+    const network = makeNetwork(site);
+    const options = makeOptions({ network, caches });
+    options.host.locks = locks;
+    const family = await openFamily(`${ROOT}family.json`, options);
+    assert.deepEqual(await family.list(), [{ ...{ sha256: site.manifest.engine.sha256, bytes: 8 }, usedBy: ['engine'] }]);
+  });
+
+  test('keeps them while another tab has the older release open', async () => {
+    const caches = makeCaches();
+    const held = [{ name: `saguaro-release /models/ ${'0'.repeat(64)}` }];
+    const old = await open({ caches });
+    await old.family.prefetch('media');
+    const options = makeOptions({ network: makeNetwork(makeSite({ salt: 100 })), caches });
+    options.host.locks = { request: async (name, _, action) => action(), query: async () => ({ held }) };
+    const family = await openFamily(`${ROOT}family.json`, options);
+    assert.ok((await family.list()).length > 1);
+    assert.ok((await family.removeOld()) > 4500, 'until somebody asks');
+  });
+});
+
+describe('the manifest', () => {
+  test('is asked for again when it comes damaged', async () => {
+    const network = makeNetwork(makeSite());
+    network.faults.set('family.json', [faults.flipped]);
+    const family = await openFamily(`${ROOT}family.json`, makeOptions({ network }));
+    assert.equal(family.status().manifestFrom, 'network');
+  });
+
+  test('is the one of the last visit when it stays damaged', async () => {
+    const caches = makeCaches();
+    const { site } = await open({ caches });
+    const network = makeNetwork(site);
+    network.faults.set('family.json', [faults.flipped, faults.flipped]);
+    const family = await openFamily(`${ROOT}family.json`, makeOptions({ network, caches }));
+    const { manifestFrom, manifestError } = family.status();
+    assert.deepEqual([manifestFrom, manifestError.code], ['saved', 'manifest_damaged']);
+  });
+
+  for (const [name, fault, code] of [
+    ['damaged', faults.flipped, 'manifest_damaged'],
+    ['a web page', faults.html, 'manifest_missing'],
+    ['missing', faults.status(404), 'manifest_missing'],
+    ['out of order', faults.status(500), 'server_error'],
+    ['out of reach', faults.refused, 'network'],
+  ]) {
+    test(`has a code when it is ${name} on a first visit`, async () => {
+      const network = makeNetwork(makeSite());
+      network.faults.set('family.json', [fault, fault]);
+      await assert.rejects(openFamily(`${ROOT}family.json`, makeOptions({ network })), { code });
+    });
+  }
+
+  test('that changed on the site explains a missing part', async () => {
+    const { family, network } = await open();
+    const later = makeSite({ salt: 50 });
+    network.site = later;
+    const { envelope } = await family.respond(['hi']);
+    assert.equal(envelope.error_code, 'release_changed');
+  });
+});
+
+test('telemetry holds routes, bounded, and no text', async () => {
+  const { family } = await open();
+  for (let i = 0; i < 300; i += 1) await family.respond([`secret ${i}`]);
+  const { records } = family.telemetry;
+  assert.equal(records.length, 256);
+  assert.deepEqual(Object.keys(records[0]).sort(), ['effective', 'ids', 'overflow', 'reason', 'scores', 'selected']);
+  assert.doesNotMatch(JSON.stringify(records), /secret|set_light/);
+  assert.deepEqual(family.telemetry.summarize(), { response_count: 256, anchor_count: 0, specialist_count: 256, overflow_count: 0 });
+});
+
+test('a closed family ends its workers and refuses', async () => {
+  const { family, workers } = await open();
+  await family.respond(['lights on']);
+  family.close();
+  assert.equal(workers.alive.size, 0);
+  await assert.rejects(family.respond(['hi']), { code: 'closed' });
+  await assert.rejects(family.prefetch('home'), { code: 'closed' });
+});
+
+test('an unknown member is named with those that are known', async () => {
+  const { family } = await open();
+  await assert.rejects(family.prefetch('garden'), { code: 'unknown_member', message: /"garden", must be one of base, router, home, media/ });
+});
