@@ -73,3 +73,17 @@ def dequantise(codes: Codes, norms: Halves, level_values: Floats, columns: int) 
     rotated *= norms.reshape(rows, width // GROUP, 1).astype(np.float32)
     weights: Floats = (rotated @ hadamard()).reshape(rows, width)
     return np.ascontiguousarray(weights[:, :columns])
+
+
+def pack_codes(codes: Codes, bits: int) -> bytes:
+    """The inverse of `unpack_codes`: (rows, columns) u8 to LSB-first bit streams, one per row."""
+    width = storage_bits(bits)
+    rows, columns = codes.shape
+    eight = codes.reshape(rows, columns // 8, 8).astype(np.uint32)
+    word = np.zeros((rows, columns // 8), np.uint32)
+    for position in range(8):
+        word |= eight[..., position] << np.uint32(position * width)
+    words = np.empty((rows, columns // 8, width), np.uint8)
+    for byte in range(width):
+        words[..., byte] = (word >> np.uint32(8 * byte)) & np.uint32(0xFF)
+    return words.tobytes()

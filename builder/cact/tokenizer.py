@@ -80,6 +80,17 @@ def parse_tokenizer(
     return Tokenizer(pieces, pad_id, eos_id, bos_id, unk_id, bool(dummy), bool(fallback))
 
 
+def pack_tokenizer(tokenizer: Tokenizer) -> bytes:
+    """The blob of a tokenizer; the inverse of `parse_tokenizer`."""
+    ids = (tokenizer.pad_id, tokenizer.eos_id, tokenizer.bos_id, tokenizer.unk_id)
+    flags = (tokenizer.add_dummy_prefix, tokenizer.byte_fallback)
+    blob = bytearray(BLOB_HEADER.pack(len(tokenizer.pieces), *ids, *flags, 0))
+    for piece in tokenizer.pieces:
+        text = piece.text.encode()
+        blob += PIECE.pack(piece.score, piece.type, len(text)) + text
+    return bytes(blob)
+
+
 def _pieces(data: bytes, count: int, subject: str, offset: int) -> tuple[Piece, ...]:
     pieces = []
     at = BLOB_HEADER.size

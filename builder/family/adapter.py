@@ -1,0 +1,93 @@
+"""LoRA adapters as `needle finetune` writes them, and merging them.
+
+Owns: reading an adapter and adding it to a checkpoint's kernels in float32. Does not know: containers.
+Source: `needle.model.checkpoints.read_adapter`, `needle.model.finetune.merge_lora` of cactus-needle 3.2.8.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from builder.errors import FamilyError
+from builder.family.checkpoint import Checkpoint
+from builder.family.safetensors_file import Floats, read_safetensors
+
+PREFIX = "lora/"
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A LoRA adapter: kernel (L, in, out) += scale * A (L, in, rank) @ B (L, rank, out)."""
+
+    path: Path
+    scale: float
+    pairs: dict[str, tuple[Floats, Floats]]
+    """(A, B) by the checkpoint's name of the kernel."""
+
+
+def read_adapter(path: Path) -> Adapter:
+    """Read an adapter. Raises `FamilyError` (unreadable, bad_safetensors, bad_adapter)."""
+    metadata, tensors = read_safetensors(path)
+    try:
+        languages = json.loads(metadata.get("languages") or "null")
+        scale = float(json.loads(metadata.get("scale") or "null"))
+    except (ValueError, TypeError):
+        found = metadata.get("scale")
+        raise _bad(path, f"scale is {found!r}, must be a number; is this an adapter?") from None
+    if languages is not None or "rows" in tensors:
+        raise _bad(path, "is an audio (Whistle) adapter, which is not exported")
+    if not math.isfinite(scale):
+        raise _bad(path, f"scale is {scale}, must be finite")
+    names = {name.rpartition("/")[0] for name in tensors}
+    if not names:
+        raise _bad(path, "holds no tensors")
+    pairs = {}
+    for name in sorted(names):
+        a, b = tensors.pop(f"{name}/A", None), tensors.pop(f"{name}/B", None)
+        if not name.startswith(PREFIX) or a is None or b is None:
+            raise _bad(path, f"{name} must be lora/KERNEL with the two matrices A and B")
+        pairs[name.removeprefix(PREFIX)] = (a, b)
+    if tensors:
+        raise _bad(path, f"has a tensor {min(tensors)} that belongs to no pair")
+    return Adapter(path, scale, pairs)
+
+
+def merge(checkpoint: Checkpoint, adapter: Adapter) -> dict[str, Floats]:
+    """The kernels that the adapter changes, merged; the checkpoint stays as it is.
+
+    Raises `FamilyError` (bad_adapter) for a kernel that the checkpoint lacks or that has other dimensions.
+    """
+    merged = {}
+    for name, (a, b) in adapter.pairs.items():
+        kernel = checkpoint.tensors.get(name)
+        if kernel is None:
+            raise _bad(adapter.path, f"adapts {name}, which {checkpoint.path} does not have")
+        fits = a.ndim == b.ndim == 3 and a.shape[0] == b.shape[0] and a.shape[2] == b.shape[1]
+        if not fits or (*a.shape[:2], b.shape[2]) != kernel.shape:
+            product = f"A {list(a.shape)} times B {list(b.shape)}"
+            raise _bad(adapter.path, f"{name}: {product} must give the kernel's {list(kernel.shape)}")
+        merged[name] = kernel + np.float32(adapter.scale) * _product(a, b)
+    return merged
+
+
+def _product(a: Floats, b: Floats) -> Floats:
+    """A @ B in f32: per output one chain of fused multiply-adds over the rank, the same on every machine.
+
+    acc = f32(f64(acc) + f64(a) * f64(b)), rank ascending; the product is exact in f64. XLA, which upstream
+    merges with, took the same order wherever we looked.
+    """
+    total = np.zeros((*a.shape[:-1], b.shape[-1]), np.float32)
+    for layer in range(len(a)):
+        columns, rows = a[layer].astype(np.float64), b[layer].astype(np.float64)
+        for rank in range(a.shape[-1]):
+            total[layer] = np.multiply.outer(columns[:, rank], rows[rank]) + total[layer]
+    return total
+
+
+def _bad(path: Path, reason: str) -> FamilyError:
+    return FamilyError(f"{path}: {reason}", code="bad_adapter")

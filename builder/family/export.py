@@ -1,0 +1,200 @@
+"""Checkpoints and adapters to containers.
+
+Owns: `export_member`, `export_family`: merge in float32, quantise, write. Does not know: prompts, the web.
+A tensor that no adapter touches is encoded once per checkpoint, however many members stand on it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from builder.cact.layout import Kind
+from builder.cact.order import HEAD_NAMES, Slot, model_slots
+from builder.cact.quantise import quantise
+from builder.cact.reader import read_container
+from builder.cact.sentencepiece_model import read_sentencepiece
+from builder.cact.tokenizer import pack_tokenizer
+from builder.cact.writer import Blob, cq_blob, half_blob, raw_blob, single_blob, write_container
+from builder.errors import ContainerError, FamilyError
+from builder.family.adapter import Adapter, merge, read_adapter
+from builder.family.checkpoint import Checkpoint, read_checkpoint
+from builder.family.family import Family, Member
+from builder.family.geometry import header_of
+from builder.family.ladder import kept_layers
+from builder.family.parameters import HEAD_KEYS, Parameters, hada_permutation
+from builder.family.safetensors_file import Floats
+from builder.family.settings import FamilyTable
+
+WEIGHT_BITS = 4
+"""Upstream's exporter writes no other width."""
+HEAD_CODES = {name: code for code, name in HEAD_NAMES[3].items()}
+HEAD_MATRICES = ("probes", "query", "proj")
+"""Fields of a head that are CQ; the others are FP16."""
+
+Progress = Callable[[str, int, int], None]
+"""Told (member id, tensors done, tensors in all) while a member is exported."""
+
+
+def export_member(family: Family, member_id: str, progress: Progress | None = None) -> bytes:
+    """The `.cact` of one member. Raises `UsageError` (unknown_member), `FamilyError`, `ContainerError`."""
+    return _Exporters(family).export(family.member(member_id), progress)
+
+
+def export_family(family: Family, folder: Path, progress: Progress | None = None) -> list[Path]:
+    """Write every member to `folder/<id>.cact`; returns the paths in member order.
+
+    A file appears complete or not at all. Raises `FamilyError`, `ContainerError`.
+    """
+    exporters = _Exporters(family)
+    paths = []
+    for member in family.members:
+        data = exporters.export(member, progress)
+        paths.append(write_file(folder / f"{member.id}.cact", data))
+    return paths
+
+
+def write_file(path: Path, data: bytes) -> Path:
+    """Write under a temporary name and move into place. Raises `FamilyError` (unwritable)."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(data)
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        reason = (error.strerror or "not writable").lower()
+        raise FamilyError(f"{path}: cannot be written: {reason}", code="unwritable") from error
+    return path
+
+
+class _Exporters:
+    """The family's checkpoints, each read once."""
+
+    def __init__(self, family: Family) -> None:
+        self._family = family
+        self._by_path: dict[Path, CheckpointExporter] = {}
+
+    def export(self, member: Member, progress: Progress | None) -> bytes:
+        if member.cact is not None:
+            return bytes(read_container(member.cact).data)
+        assert member.checkpoint is not None  # Settings give each member one of the two.
+        exporter = self._by_path.get(member.checkpoint)
+        if exporter is None:
+            tokenizer = read_tokenizer(self._family)
+            checkpoint = read_checkpoint(member.checkpoint)
+            exporter = CheckpointExporter(checkpoint, self._family.settings, tokenizer)
+            self._by_path[member.checkpoint] = exporter
+        adapter = read_adapter(member.adapter) if member.adapter else None
+        return exporter.export(adapter, None if progress is None else lambda i, n: progress(member.id, i, n))
+
+
+def read_tokenizer(family: Family) -> bytes:
+    """The tokenizer blob for members that come from checkpoints, out of a `.model` or a `.cact`."""
+    path = family.tokenizer
+    if path is None:
+        raise FamilyError(
+            f"{family.path}: family.tokenizer: is missing, and checkpoints hold none; name the SentencePiece "
+            "model that they were trained with, or a .cact that contains it",
+            code="bad_family",
+        )
+    if path.suffix != ".cact":
+        return pack_tokenizer(read_sentencepiece(path))
+    blob = read_container(path).tokenizer_blob
+    if blob is None:
+        raise FamilyError(f"{path}: has no tokenizer inside", code="bad_family")
+    return blob
+
+
+class CheckpointExporter:
+    """One checkpoint, ready to be written with or without an adapter merged in."""
+
+    def __init__(self, checkpoint: Checkpoint, settings: FamilyTable, tokenizer: bytes) -> None:
+        """Raises `FamilyError` (bad_depth, bad_checkpoint, unused_tensors)."""
+        self._checkpoint = checkpoint
+        self._settings = settings
+        self._tokenizer = tokenizer
+        self._layers = kept_layers(checkpoint, settings.layers)
+        self._header = header_of(
+            checkpoint.config, self._layers, kv_window=settings.kv_window, kv_bits=settings.kv_bits
+        )
+        self._encoded: dict[str, Blob] = {}
+        if settings.unused_tensors == "refuse":
+            self._refuse_unused()
+
+    def export(
+        self, adapter: Adapter | None = None, progress: Callable[[int, int], None] | None = None
+    ) -> bytes:
+        """The container's bytes.
+
+        The confidence head is not trained together with an adapter, so `heads = "drop-confidence"` leaves it
+        out of members that have one, as upstream does.
+        """
+        replaced = {} if adapter is None else merge(self._checkpoint, adapter)
+        parameters = Parameters(self._checkpoint, replaced, self._layers)
+        heads = [
+            head
+            for head in parameters.heads
+            if head != "confidence" or adapter is None or self._settings.heads == "keep"
+        ]
+        slots = list(model_slots(self._header))
+        blobs = []
+        for index, slot in enumerate(slots):
+            blobs.append(self._blob(slot, parameters))
+            if progress:
+                progress(index + 1, len(slots))
+        blobs += self._head_blobs(parameters, heads)
+        blobs.append(raw_blob(self._tokenizer))
+        try:
+            return write_container(self._header, blobs)
+        except ContainerError as error:
+            raise FamilyError(
+                f"{self._checkpoint.path}: cannot be written as a .cact: {error}", code=error.code
+            ) from None
+
+    def _blob(self, slot: Slot, parameters: Parameters) -> Blob:
+        if slot.name in self._encoded and parameters.key(slot.name) not in parameters.replaced:
+            return self._encoded[slot.name]
+        if slot.kind is Kind.FP32:
+            split = bool(self._checkpoint.config.ladder_widths)
+            blob = single_blob(hada_permutation(slot.name, self._header.hada_n, split=split))
+        else:
+            values = parameters.array(slot.name)
+            if values.shape != slot.shape:
+                raise FamilyError(
+                    f"{self._checkpoint.path}: {parameters.key(slot.name)} gives {slot.name} the shape "
+                    f"{list(values.shape)}, must be {list(slot.shape)} by the checkpoint's config",
+                    code="bad_checkpoint",
+                )
+            blob = half_blob(values) if slot.kind is Kind.FP16 else _cq(values)
+        if parameters.key(slot.name) not in parameters.replaced:
+            self._encoded[slot.name] = blob
+        return blob
+
+    def _head_blobs(self, parameters: Parameters, heads: list[str]) -> Iterator[Blob]:
+        if heads:
+            yield half_blob([HEAD_CODES[head] for head in heads])
+        for head in heads:
+            for field, values in parameters.head(head):
+                yield _cq(values) if field in HEAD_MATRICES else half_blob(values)
+
+    def _refuse_unused(self) -> None:
+        config = self._checkpoint.config
+        everything = Parameters(self._checkpoint, {}, tuple(range(config.num_layers)))
+        header = header_of(config, everything.layers, kv_window=0, kv_bits=None)
+        used = {everything.key(slot.name) for slot in model_slots(header)}
+        heads = tuple(f"{key}/" for key in HEAD_KEYS.values())
+        unused = sorted(n for n in self._checkpoint.tensors if n not in used and not n.startswith(heads))
+        if unused:
+            raise FamilyError(
+                f"{self._checkpoint.path}: its config has no use for {', '.join(unused)}; a field that it "
+                "leaves out counts as switched off, so name every field there, or lose the tensors on purpose "
+                'with unused_tensors = "drop" in [family]',
+                code="unused_tensors",
+            )
+
+
+def _cq(values: Floats) -> Blob:
+    codes, norms = quantise(values, WEIGHT_BITS)
+    return cq_blob(codes, norms, WEIGHT_BITS, values.shape[1])

@@ -1,0 +1,43 @@
+"""The depth ladder: which blocks of a checkpoint a shallower model keeps.
+
+Owns: the order of blocks. Does not know: tensors. Source: `ladder_layer_indices` of cactus-needle 3.2.8.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from builder.errors import FamilyError
+from builder.family.checkpoint import Checkpoint
+
+
+def kept_layers(checkpoint: Checkpoint, depth: int | None) -> tuple[int, ...]:
+    """The blocks of the model with `depth` blocks (None: all), ascending.
+
+    Raises `FamilyError` (bad_depth, bad_checkpoint).
+    """
+    count = checkpoint.config.num_layers
+    if depth is None or depth == count:
+        return tuple(range(count))
+    if not 2 <= depth < count:
+        raise FamilyError(
+            f"{checkpoint.path}: layers is {depth}, must be 2 to the checkpoint's {count}",
+            code="bad_depth",
+        )
+    order = checkpoint.config.ladder_order or bisection_order(count)
+    if sorted(order) != list(range(count)):
+        raise FamilyError(
+            f"{checkpoint.path}: config.ladder_order is {list(order)}, must hold each of the {count} once",
+            code="bad_checkpoint",
+        )
+    return tuple(sorted(order[:depth]))
+
+
+def bisection_order(count: int) -> tuple[int, ...]:
+    """Both ends, then over and over the middle of the widest gap (leftmost on a tie)."""
+    order = [0, count - 1] if count > 1 else [0]
+    while len(order) < count:
+        ends = sorted(order)
+        gap, left = max((right - left, -left) for left, right in itertools.pairwise(ends))
+        order.append(-left + gap // 2)
+    return tuple(order)

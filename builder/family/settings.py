@@ -1,0 +1,128 @@
+"""`family.toml` as it is written: every key, its type and its default (docs/family.md).
+
+Owns: the shape of the file and the sentences for what breaks it. Does not know: checkpoints, containers.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from builder.errors import FamilyError
+
+MEMBER_ID = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+"""As in docs/formats/manifest.md."""
+RESERVED_IDS = ("base", "router")
+
+Line = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=200)]
+"""Text for people: one line, no control characters."""
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class FamilyTable(_Table):
+    """`[family]`: what all members share."""
+
+    name: Annotated[str, Field(pattern=f"^{MEMBER_ID.pattern}$")]
+    title: Line
+    tokenizer: str | None = None
+    heads: Literal["keep", "drop-confidence"] = "drop-confidence"
+    layers: Annotated[int, Field(ge=2, le=64)] | None = None
+    kv_window: Annotated[int, Field(ge=0, le=0xFFFFFFFF)] | None = None
+    kv_bits: Annotated[int, Field(ge=1, le=32)] | None = None
+    unused_tensors: Literal["refuse", "drop"] = "refuse"
+
+
+class ToolFile(_Table):
+    """`tools = {file = "tools.json", key = "tools.home"}`."""
+
+    file: str
+    key: str = ""
+
+
+class _ModelTable(_Table):
+    cact: str | None = None
+    checkpoint: str | None = None
+    adapter: str | None = None
+    title: Line = ""
+    system: str = ""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> _ModelTable:
+        if self.cact is not None and (self.checkpoint is not None or self.adapter is not None):
+            raise ValueError("has a cact and a checkpoint or adapter; name one source")
+        if self.cact is None and self.checkpoint is None and self.adapter is None:
+            raise ValueError("names no model; give it a cact, a checkpoint or an adapter")
+        return self
+
+
+class _AnsweringTable(_ModelTable):
+    about: Line = ""
+    tools: ToolFile | list[dict[str, Any]] | None = None
+    context_turns: Annotated[int, Field(ge=0, le=64)] = 0
+    max_new_tokens: Annotated[int, Field(ge=1, le=65536)] = 128
+
+
+class BaseTable(_AnsweringTable):
+    """`[base]`."""
+
+
+class RouterTable(_ModelTable):
+    """`[router]`; its tools are the specialists."""
+
+    context_turns: Annotated[int, Field(ge=0, le=64)] = 4
+
+
+class SpecialistTable(_AnsweringTable):
+    """One `[[specialists]]`."""
+
+    id: Annotated[str, Field(pattern=f"^{MEMBER_ID.pattern}$")]
+    about: Annotated[Line, Field(min_length=1)]
+
+
+class FamilySettings(_Table):
+    """The whole file."""
+
+    family: FamilyTable
+    base: BaseTable
+    router: RouterTable | None = None
+    specialists: list[SpecialistTable] = []
+
+    @model_validator(mode="after")
+    def _unique_ids(self) -> FamilySettings:
+        ids = [*RESERVED_IDS, *(specialist.id for specialist in self.specialists)]
+        for member in ids:
+            if ids.count(member) > 1:
+                raise ValueError(f"has the id {member!r} twice; base and router are taken")
+        return self
+
+
+def read_settings(path: Path) -> FamilySettings:
+    """Read and check a `family.toml`. Raises `FamilyError` (unreadable, bad_family) with one sentence."""
+    try:
+        document = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        reason = (error.strerror or "unreadable").lower()
+        raise FamilyError(f"{path}: cannot be read: {reason}", code="unreadable") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise FamilyError(f"{path}: is not TOML: {error}", code="bad_family") from None
+    try:
+        return FamilySettings.model_validate(document)
+    except ValidationError as error:
+        raise FamilyError(f"{path}: {_sentence(error)}", code="bad_family") from None
+
+
+def _sentence(error: ValidationError) -> str:
+    """The first thing that is wrong, as `specialists.0.about: ...`."""
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"]) or "file"
+    if first["type"] == "extra_forbidden":
+        return f"{where}: is no key of family.toml; see docs/family.md for all keys"
+    reason = first["msg"].removeprefix("Value error, ")
+    return f"{where}: {reason[0].lower()}{reason[1:]}"

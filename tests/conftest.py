@@ -1,0 +1,29 @@
+"""What every room's tests share: the demo family, exported once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from builder.family.export import export_family
+from builder.family.family import Family, load_family
+
+DEMO = Path(__file__).parent.parent / "examples" / "demo"
+
+
+@dataclass(frozen=True)
+class DemoFamily:
+    """The family in examples/demo and the folder that holds base.cact, router.cact, home.cact, ..."""
+
+    folder: Path
+    family: Family
+
+
+@pytest.fixture(scope="session")
+def demo_family(tmp_path_factory: pytest.TempPathFactory) -> DemoFamily:
+    family = load_family(DEMO / "family.toml")
+    folder = tmp_path_factory.mktemp("demo")
+    export_family(family, folder)
+    return DemoFamily(folder, family)
