@@ -22,12 +22,12 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 ENGINE = Path(__file__).resolve().parent
 OUTPUT = ENGINE.parent / "builder" / "runtime" / "engine.wasm"
 
-LANGUAGE = ["-std=c11", "-O3", "-ffp-contract=off", "-Iinclude", "-Isrc"]
+LANGUAGE = ["-std=c11", "-O3", "-ffp-contract=off", "-fno-math-errno", "-Iinclude", "-Isrc"]
 WARNINGS = [
     *("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wcast-align"),
     *("-Wmissing-prototypes", "-Wvla", "-Werror"),
 ]
-# A reactor is a library: no main. `-s` drops names and paths, so that the bytes do not depend on the directory.
+# A reactor is a library: no main. `-s` drops names and paths: the bytes do not depend on the directory.
 WASM = ["-target", "wasm32-wasi", "-mexec-model=reactor", "-msimd128", "-s"]
 # zig's linker puts the stack below the data, so that an overflow traps at address 0 and overwrites nothing.
 WASM_LINK = ["-Wl,-z,stack-size=262144"]

@@ -5,75 +5,98 @@
 #include "saguaro.h"
 
 #define SG_EXPORT(name) __attribute__((export_name(#name)))
+/* Exports `sg_name` through a wrapper with the same parameters, given as types with names and as names. */
+#define SG_WRAP(result, name, parameters, arguments)                                                           \
+    SG_EXPORT(sg_##name) result sg_wasm_##name parameters;                                                     \
+    result sg_wasm_##name parameters { return sg_##name arguments; }
+#define SG_WRAP_VOID(name, parameters, arguments)                                                              \
+    SG_EXPORT(sg_##name) void sg_wasm_##name parameters;                                                       \
+    void sg_wasm_##name parameters { sg_##name arguments; }
 
 #define SG_PAGE_BYTES 65536u
 
-uint32_t sg_wasm_abi_version(void);
-SG_EXPORT(sg_abi_version) uint32_t sg_wasm_abi_version(void) { return SG_ABI_VERSION; }
+SG_EXPORT(sg_abi_version) uint32_t sg_wasm_abi_version(void);
+uint32_t sg_wasm_abi_version(void) { return SG_ABI_VERSION; }
 
 /* Takes fresh zeroed pages for `byte_count` bytes at the end of memory; 0 if the host has no more. They are never given
  * back: a host frees a model by dropping its instance. */
-void *sg_wasm_reserve(size_t byte_count);
-SG_EXPORT(sg_reserve) void *sg_wasm_reserve(size_t byte_count) {
+SG_EXPORT(sg_reserve) void *sg_wasm_reserve(size_t byte_count);
+void *sg_wasm_reserve(size_t byte_count) {
     const size_t page_count = byte_count / SG_PAGE_BYTES + (byte_count % SG_PAGE_BYTES != 0);
     const size_t first_page = __builtin_wasm_memory_grow(0, page_count);
     return first_page == SIZE_MAX ? NULL : (void *)(first_page * SG_PAGE_BYTES);
 }
 
-/* ---- SHA-256, rebuild, patch maker ---- */
+/* SHA-256 */
+SG_WRAP_VOID(sha256_init, (struct sg_sha256 *hash), (hash))
+SG_WRAP_VOID(sha256_update, (struct sg_sha256 *hash, const uint8_t *data, size_t byte_count),
+             (hash, data, byte_count))
+SG_WRAP_VOID(sha256_final, (struct sg_sha256 *hash, uint8_t digest[32]), (hash, digest))
 
-SG_EXPORT(sg_sha256_init) void sg_wasm_sha256_init(struct sg_sha256 *hash);
-void sg_wasm_sha256_init(struct sg_sha256 *hash) { sg_sha256_init(hash); }
+/* Rebuild */
+SG_WRAP(size_t, rebuild_size, (void), ())
+SG_WRAP(int, rebuild_begin,
+        (struct sg_rebuild *rebuild, const struct sg_rebuild_expect *expect, uint8_t *target, struct sg_error *error),
+        (rebuild, expect, target, error))
+SG_WRAP(int, rebuild_step, (struct sg_rebuild *rebuild, struct sg_rebuild_io *io, struct sg_error *error),
+        (rebuild, io, error))
+SG_WRAP(int, rebuild_finish, (const struct sg_rebuild *rebuild, struct sg_error *error), (rebuild, error))
+SG_WRAP(uint64_t, rebuild_written, (const struct sg_rebuild *rebuild), (rebuild))
 
-SG_EXPORT(sg_sha256_update) void sg_wasm_sha256_update(struct sg_sha256 *hash, const uint8_t *data, size_t byte_count);
-void sg_wasm_sha256_update(struct sg_sha256 *hash, const uint8_t *data, size_t byte_count) {
-    sg_sha256_update(hash, data, byte_count);
-}
+/* Patch maker */
+SG_WRAP(size_t, patch_scratch_size, (size_t base_bytes, size_t target_bytes), (base_bytes, target_bytes))
+SG_WRAP(size_t, patch_bound, (size_t base_bytes, size_t target_bytes), (base_bytes, target_bytes))
+SG_WRAP(int, patch_make,
+        (const uint8_t *base, size_t base_bytes, const uint8_t *target, size_t target_bytes, uint8_t *out,
+         size_t out_capacity, size_t *out_bytes, void *scratch, size_t scratch_bytes, struct sg_error *error),
+        (base, base_bytes, target, target_bytes, out, out_capacity, out_bytes, scratch, scratch_bytes, error))
 
-SG_EXPORT(sg_sha256_final) void sg_wasm_sha256_final(struct sg_sha256 *hash, uint8_t digest[32]);
-void sg_wasm_sha256_final(struct sg_sha256 *hash, uint8_t digest[32]) { sg_sha256_final(hash, digest); }
+/* Model */
+SG_WRAP(int, model_measure,
+        (const uint8_t *file, size_t file_bytes, size_t *model_bytes, struct sg_error *error),
+        (file, file_bytes, model_bytes, error))
+SG_WRAP(int, model_open,
+        (const uint8_t *file, size_t file_bytes, void *memory, size_t memory_bytes, struct sg_model **model,
+         struct sg_error *error),
+        (file, file_bytes, memory, memory_bytes, model, error))
+SG_WRAP_VOID(model_describe, (const struct sg_model *model, struct sg_model_info *info), (model, info))
 
-SG_EXPORT(sg_rebuild_size) size_t sg_wasm_rebuild_size(void);
-size_t sg_wasm_rebuild_size(void) { return sg_rebuild_size(); }
+/* Tokenizer */
+SG_WRAP(size_t, encode_scratch_size, (size_t text_bytes), (text_bytes))
+SG_WRAP(int, encode,
+        (const struct sg_model *model, const uint8_t *text, size_t text_bytes, uint32_t *ids, size_t id_capacity,
+         size_t *id_count, void *scratch, size_t scratch_bytes, struct sg_error *error),
+        (model, text, text_bytes, ids, id_capacity, id_count, scratch, scratch_bytes, error))
+SG_WRAP_VOID(detokenizer_init, (struct sg_detokenizer *state), (state))
+SG_WRAP(int, detokenize,
+        (const struct sg_model *model, struct sg_detokenizer *state, uint32_t id, uint8_t *out, size_t out_capacity,
+         size_t *out_bytes, struct sg_error *error),
+        (model, state, id, out, out_capacity, out_bytes, error))
+SG_WRAP(int, detokenize_flush,
+        (struct sg_detokenizer *state, uint8_t *out, size_t out_capacity, size_t *out_bytes),
+        (state, out, out_capacity, out_bytes))
 
-SG_EXPORT(sg_rebuild_begin)
-int sg_wasm_rebuild_begin(struct sg_rebuild *rebuild, const struct sg_rebuild_expect *expect, uint8_t *target,
-                          struct sg_error *error);
-int sg_wasm_rebuild_begin(struct sg_rebuild *rebuild, const struct sg_rebuild_expect *expect, uint8_t *target,
-                          struct sg_error *error) {
-    return sg_rebuild_begin(rebuild, expect, target, error);
-}
-
-SG_EXPORT(sg_rebuild_step)
-int sg_wasm_rebuild_step(struct sg_rebuild *rebuild, struct sg_rebuild_io *io, struct sg_error *error);
-int sg_wasm_rebuild_step(struct sg_rebuild *rebuild, struct sg_rebuild_io *io, struct sg_error *error) {
-    return sg_rebuild_step(rebuild, io, error);
-}
-
-SG_EXPORT(sg_rebuild_finish)
-int sg_wasm_rebuild_finish(const struct sg_rebuild *rebuild, struct sg_error *error);
-int sg_wasm_rebuild_finish(const struct sg_rebuild *rebuild, struct sg_error *error) {
-    return sg_rebuild_finish(rebuild, error);
-}
-
-SG_EXPORT(sg_rebuild_written) uint64_t sg_wasm_rebuild_written(const struct sg_rebuild *rebuild);
-uint64_t sg_wasm_rebuild_written(const struct sg_rebuild *rebuild) { return sg_rebuild_written(rebuild); }
-
-SG_EXPORT(sg_patch_scratch_size) size_t sg_wasm_patch_scratch_size(size_t base_bytes, size_t target_bytes);
-size_t sg_wasm_patch_scratch_size(size_t base_bytes, size_t target_bytes) {
-    return sg_patch_scratch_size(base_bytes, target_bytes);
-}
-
-SG_EXPORT(sg_patch_bound) size_t sg_wasm_patch_bound(size_t base_bytes, size_t target_bytes);
-size_t sg_wasm_patch_bound(size_t base_bytes, size_t target_bytes) { return sg_patch_bound(base_bytes, target_bytes); }
-
-SG_EXPORT(sg_patch_make)
-int sg_wasm_patch_make(const uint8_t *base, size_t base_bytes, const uint8_t *target, size_t target_bytes,
-                       uint8_t *out, size_t out_capacity, size_t *out_bytes, void *scratch, size_t scratch_bytes,
-                       struct sg_error *error);
-int sg_wasm_patch_make(const uint8_t *base, size_t base_bytes, const uint8_t *target, size_t target_bytes,
-                       uint8_t *out, size_t out_capacity, size_t *out_bytes, void *scratch, size_t scratch_bytes,
-                       struct sg_error *error) {
-    return sg_patch_make(base, base_bytes, target, target_bytes, out, out_capacity, out_bytes, scratch, scratch_bytes,
-                         error);
-}
+/* Session */
+SG_WRAP(int, session_measure,
+        (const struct sg_model *model, uint32_t capacity_tokens, size_t *session_bytes, struct sg_error *error),
+        (model, capacity_tokens, session_bytes, error))
+SG_WRAP(int, session_open,
+        (const struct sg_model *model, uint32_t capacity_tokens, void *memory, size_t memory_bytes,
+         struct sg_session **session, struct sg_error *error),
+        (model, capacity_tokens, memory, memory_bytes, session, error))
+SG_WRAP_VOID(session_reset, (struct sg_session *session), (session))
+SG_WRAP(uint32_t, session_position, (const struct sg_session *session), (session))
+SG_WRAP(int, session_append,
+        (struct sg_session *session, const uint32_t *ids, size_t id_count, struct sg_error *error),
+        (session, ids, id_count, error))
+SG_WRAP(int, session_logits, (const struct sg_session *session, const float **logits, struct sg_error *error),
+        (session, logits, error))
+SG_WRAP(int, session_score,
+        (struct sg_session *session, const uint32_t *ids, size_t id_count, double *log_probability,
+         struct sg_error *error),
+        (session, ids, id_count, log_probability, error))
+SG_WRAP(int, session_mark, (struct sg_session *session, struct sg_error *error), (session, error))
+SG_WRAP(int, session_rewind, (struct sg_session *session, struct sg_error *error), (session, error))
+SG_WRAP(int, session_sample,
+        (const struct sg_session *session, struct sg_sampling *sampling, uint32_t *id, struct sg_error *error),
+        (session, sampling, id, error))

@@ -1,0 +1,207 @@
+"""The engine in Python: models, sessions and text, by the same `engine.wasm` that browsers run.
+
+Owns: `Engine`, `EngineModel`, `EngineSession`, `EngineDetokenizer`, which have the shape of interface.py.
+Knows nothing of: files, prompts, when to stop. Each model has its own instance: its own weights and caches.
+"""
+
+from __future__ import annotations
+
+import struct
+import weakref
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from builder.errors import SessionError, refusal
+from builder.runtime.host import Instance, compiled, packaged_module
+from builder.runtime.interface import ModelInfo, Sampling
+
+_INFO = struct.Struct("<17I")
+_SAMPLING = struct.Struct("<ffIIQ")
+_DETOKENIZER_BYTES = 12
+_TEXT_BYTES_MAX = 65536 + 16
+"""The longest piece and what may have been held back before it."""
+_NO_PIECE = 0xFFFFFFFF
+_WORD_BYTES = 4
+_ALIGNMENT_BYTES = 16
+
+
+class Engine:
+    """A compiled `engine.wasm`: the package's own, or the bytes of another."""
+
+    numerics = "exact"
+
+    def __init__(self, wasm: bytes | None = None) -> None:
+        self._engine, self._module = packaged_module() if wasm is None else compiled(wasm)
+
+    def instance(self) -> Instance:
+        """A fresh instance for calls that no class here makes."""
+        return Instance(self._engine, self._module)
+
+    def open(self, container: bytes | bytearray | memoryview, *, name: str = "container") -> EngineModel:
+        """Check a `.cact` file and open it in its own instance; `name` is for messages.
+
+        Raises `ContainerError` (cact_*), `RefusedError` (out_of_memory).
+        """
+        instance = self.instance()
+        return EngineModel(instance, instance.place(container), len(container), name)
+
+
+class EngineModel:
+    """One opened container; implements `builder.runtime.interface.Model`."""
+
+    numerics = Engine.numerics
+
+    def __init__(self, instance: Instance, file: int, file_bytes: int, name: str) -> None:
+        self._instance, self.name = instance, name
+        self._desk = instance.reserve(_INFO.size + _TEXT_BYTES_MAX)
+        instance.check(name, "sg_model_measure", file, file_bytes, self._desk)
+        model_bytes = instance.word(self._desk)
+        memory = instance.reserve(model_bytes)
+        instance.check(name, "sg_model_open", file, file_bytes, memory, model_bytes, self._desk)
+        self._model = instance.word(self._desk)
+        self.info = self._describe()
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes that the instance holds now."""
+        return self._instance.memory_bytes
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text, without BOS. Raises `SessionError` (bad_utf8) for lone surrogates."""
+        try:
+            utf8 = text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            found = f"a lone surrogate at {error.start}"
+            message = refusal("text", "character", found=found, allowed="Unicode")
+            raise SessionError(message, code="bad_utf8") from None
+        instance = self._instance
+        scratch_bytes = instance.call("sg_encode_scratch_size", len(utf8))
+        id_capacity = 3 * len(utf8) + 3
+        ids_at = -(-scratch_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+        text_at = ids_at + _WORD_BYTES * id_capacity
+        with instance.borrowed(text_at + len(utf8)) as block:
+            instance.write(block + text_at, utf8)
+            source = (block + text_at, len(utf8))
+            target = (block + ids_at, id_capacity, self._desk)
+            instance.check("text", "sg_encode", self._model, *source, *target, block, scratch_bytes)
+            id_count = instance.word(self._desk)
+            raw = instance.read(block + ids_at, _WORD_BYTES * id_count)
+        return [int(i) for i in np.frombuffer(raw, "<u4")]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids; U+FFFD for every maximal part that is not UTF-8. Raises `SessionError` (bad_token)."""
+        detokenizer = self.detokenizer()
+        return "".join(map(detokenizer.push, ids)) + detokenizer.flush()
+
+    def detokenizer(self) -> EngineDetokenizer:
+        """A fresh streaming decoder."""
+        return EngineDetokenizer(self._instance, self._model, self._desk)
+
+    def session(self, capacity_tokens: int) -> EngineSession:
+        """A fresh cache. Raises `UsageError` (bad_argument), `ContainerError` (cact_unsupported)."""
+        if not 0 <= capacity_tokens <= _NO_PIECE:
+            capacity_tokens = 0
+        self._instance.check(self.name, "sg_session_measure", self._model, capacity_tokens, self._desk)
+        block = self._instance.take(self._instance.word(self._desk))
+        where = (*block, self._desk)
+        self._instance.check(self.name, "sg_session_open", self._model, capacity_tokens, *where)
+        session = EngineSession(self._instance, self._instance.word(self._desk), self.info, self._desk)
+        weakref.finalize(session, self._instance.give, block)
+        return session
+
+    def _describe(self) -> ModelInfo:
+        self._instance.call("sg_model_describe", self._model, self._desk)
+        words = _INFO.unpack(self._instance.read(self._desk, _INFO.size))
+        return ModelInfo(*words[:11], *(None if word == _NO_PIECE else word for word in words[11:]))
+
+
+class EngineSession:
+    """One KV cache; implements `builder.runtime.interface.Session`. Dropped, its memory is reused."""
+
+    def __init__(self, instance: Instance, session: int, info: ModelInfo, desk: int) -> None:
+        self._instance, self._session, self._info, self._desk = instance, session, info, desk
+
+    @property
+    def position(self) -> int:
+        """Number of tokens that the cache holds."""
+        return self._instance.call("sg_session_position", self._session)
+
+    def append(self, ids: Sequence[int]) -> None:
+        """Add tokens, all or none. Raises `SessionError` (context_full, bad_token)."""
+        self._with_ids("sg_session_append", ids)
+
+    def logits(self) -> NDArray[np.float32]:
+        """A copy, (out_vocab_count,) f32. Raises `SessionError` (bad_state) before the first append."""
+        self._check("sg_session_logits", self._desk)
+        address = self._instance.word(self._desk)
+        return np.frombuffer(self._instance.read(address, 4 * self._info.out_vocab_count), "<f4").copy()
+
+    def score(self, ids: Sequence[int]) -> float:
+        """Sum of ln p(id | all before). Raises `SessionError` (bad_state, context_full, bad_token)."""
+        self._with_ids("sg_session_score", ids, self._desk)
+        return float(struct.unpack("<d", self._instance.read(self._desk, 8))[0])
+
+    def sample(self, sampling: Sampling) -> int:
+        """Draw the next id; moves `random_state`. Raises `UsageError`, `SessionError` (bad_state)."""
+        fields = (sampling.temperature, sampling.top_p, sampling.top_k, 0, sampling.random_state)
+        self._instance.write(self._desk, _SAMPLING.pack(*fields))
+        out = self._desk + _SAMPLING.size
+        self._check("sg_session_sample", self._desk, out)
+        *_, sampling.random_state = _SAMPLING.unpack(self._instance.read(self._desk, _SAMPLING.size))
+        return self._instance.word(out)
+
+    def mark(self) -> None:
+        """Remember the present state."""
+        self._check("sg_session_mark")
+
+    def rewind(self) -> None:
+        """Return to the mark. Raises `SessionError` (bad_state) without one."""
+        self._check("sg_session_rewind")
+
+    def reset(self) -> None:
+        """A fresh cache, without a mark."""
+        self._instance.call("sg_session_reset", self._session)
+
+    def _check(self, name: str, *arguments: int) -> None:
+        self._instance.check("session", name, self._session, *arguments)
+
+    def _with_ids(self, name: str, ids: Sequence[int], *rest: int) -> None:
+        bad = next((i for i in ids if not 0 <= i < _NO_PIECE), None)
+        if bad is not None:
+            allowed = f"0 to {self._info.vocab_count - 1}"
+            raise SessionError(refusal("session", "token id", found=bad, allowed=allowed), code="bad_token")
+        data = np.asarray(ids, "<u4").tobytes()
+        with self._instance.borrowed(len(data)) as block:
+            self._instance.write(block, data)
+            self._check(name, block, len(ids), *rest)
+
+
+class EngineDetokenizer:
+    """Streaming decode; its state lies in Python, so that any number can be alive."""
+
+    def __init__(self, instance: Instance, model: int, desk: int) -> None:
+        self._instance, self._model, self._desk = instance, model, desk
+        self._state = bytes(_DETOKENIZER_BYTES)
+
+    def push(self, token_id: int) -> str:
+        """Text that has become certain with this id. Raises `SessionError` (bad_token)."""
+        state, size, text = self._prepare()
+        name, known = "sg_detokenize", token_id if 0 <= token_id < _NO_PIECE else _NO_PIECE
+        self._instance.check("text", name, self._model, state, known, text, _TEXT_BYTES_MAX - 16, size)
+        return self._finish(state, size, text)
+
+    def flush(self) -> str:
+        """The rest, with U+FFFD for bytes that never became a character."""
+        state, size, text = self._prepare()
+        self._instance.call("sg_detokenize_flush", state, text, _TEXT_BYTES_MAX - 16, size)
+        return self._finish(state, size, text)
+
+    def _prepare(self) -> tuple[int, int, int]:
+        self._instance.write(self._desk, self._state)
+        return self._desk, self._desk + _DETOKENIZER_BYTES, self._desk + 16
+
+    def _finish(self, state: int, size: int, text: int) -> str:
+        self._state = self._instance.read(state, _DETOKENIZER_BYTES)
+        return self._instance.read(text, self._instance.word(size)).decode("utf-8")

@@ -1,0 +1,62 @@
+"""The engine's status codes and the exceptions that they become.
+
+Owns: `STATUS_CODES` (a test holds it to `engine/include/sg_status.h`) and the sentence for a failed call.
+Knows nothing of: WebAssembly, memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from builder.errors import ContainerError, PatchError, RefusedError, SaguaroError, SessionError, UsageError
+
+OK, NEED_BASE, NEED_PATCH, DONE = 0, 1, 2, 3
+STATUS_CODES = {
+    **{0: "ok", 1: "need_base", 2: "need_patch", 3: "done"},
+    **{10: "bad_argument", 11: "out_of_memory", 12: "buffer_too_small"},
+    **{100: "cact_truncated", 101: "cact_bad_tag", 102: "cact_bad_header", 103: "cact_bad_codebook"},
+    **{104: "cact_bad_record", 105: "cact_bad_offset", 106: "cact_bad_shape", 107: "cact_bad_padding"},
+    **{108: "cact_trailing_bytes", 109: "cact_bad_tokenizer", 110: "cact_bad_value", 111: "cact_unsupported"},
+    **{200: "patch_truncated", 201: "patch_bad_magic", 202: "patch_bad_version", 203: "patch_wrong_base"},
+    **{204: "patch_wrong_target", 205: "patch_bad_header", 206: "patch_bad_segment", 207: "patch_bad_coder"},
+    **{208: "patch_bad_table", 209: "patch_corrupt", 210: "patch_trailing_bytes", 211: "patch_hash_mismatch"},
+    **{300: "context_full", 301: "bad_token", 302: "bad_state", 303: "bad_utf8"},
+}
+"""`SG_STATUS_*` by value, in lower case: the `code` of an exception."""
+
+_CLASSES: dict[str, type[SaguaroError]] = {
+    "bad_argument": UsageError,
+    "out_of_memory": RefusedError,
+    "buffer_too_small": RefusedError,
+}
+_SENTENCES = {
+    "context_full": "{field}: are {found} more, but the session has room for {allowed}",
+    "bad_token": "token id: is {found}, must be 0 to {allowed}",
+    "bad_state": "{field}: is not there yet; append or mark first",
+    "bad_utf8": "{field} at byte {offset}: is not UTF-8",
+    "out_of_memory": "{field}: needs {allowed} bytes, but {found} are there",
+}
+_SENTENCE = "{field} at byte {offset}: is {found}, must keep to {allowed} ({code})"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """`struct sg_error`: why a call failed."""
+
+    status: int
+    field: str
+    offset: int
+    found: int
+    allowed: int
+
+    def exception(self, subject: str) -> SaguaroError:
+        """The exception of the house for it; `subject` says what was worked on."""
+        code = STATUS_CODES[self.status]
+        sentence = _SENTENCES.get(code, _SENTENCE).format(code=code, **vars(self))
+        return _class_of(code)(f"{subject}: {sentence}", code=code)
+
+
+def _class_of(code: str) -> type[SaguaroError]:
+    if code.startswith("cact_"):
+        return ContainerError
+    return PatchError if code.startswith("patch_") else _CLASSES.get(code, SessionError)

@@ -1,0 +1,104 @@
+/* Hyper-connections: how a layer reads its input from the residual lanes, and how the lanes mix afterwards. */
+#include "forward.h"
+
+#include "math.h"
+
+#define SINKHORN_ROUNDS 20
+#define OWN_LANE_LOGIT 4.0f /* a layer reads and writes its own lane by default: +-4 before the sigmoid */
+#define EXPONENT_MIN -600.0 /* smaller ratios count as e^-600: 40 divisions cannot bring that to zero */
+
+static void read_one(const struct sg_model *model, uint32_t layer, const float *logits, const float *stream,
+                     float *input) {
+    const struct sg_connections *c = &model->connections;
+    const size_t d = model->geometry.d_model, lanes = model->geometry.lane_count;
+    for (size_t n = 0; n < lanes; n++) {
+        const float own = n == layer % lanes ? OWN_LANE_LOGIT : -OWN_LANE_LOGIT;
+        const float bias = c->b_pre[layer * lanes + n] + own;
+        const float share = sg_sigmoidf(c->a_pre[layer] * logits[n] + bias);
+        if (n == 0) {
+            for (size_t i = 0; i < d; i++) input[i] = share * stream[i];
+        } else {
+            sg_axpy(input, share, stream + n * d, d);
+        }
+    }
+}
+
+void sg_lanes_read(struct sg_session *session, uint32_t layer, uint32_t count) {
+    const struct sg_model *model = session->model;
+    const struct sg_connections *c = &model->connections;
+    struct sg_work *work = &session->work;
+    const uint32_t d = model->geometry.d_model, lanes = model->geometry.lane_count;
+    const size_t columns = (size_t)lanes * d, padded = sg_padded(columns);
+    for (uint32_t t = 0; t < count; t++) {
+        sg_normalise(work->streams + t * columns, columns, NULL, work->flat + t * padded, padded);
+    }
+    sg_rotate(work->flat, count * (padded / SG_GROUP));
+    sg_matmul(&c->phi_pre, layer * lanes, lanes, work->flat, count, work->lane_in, lanes);
+    sg_matmul(&c->phi_post, layer * lanes, lanes, work->flat, count, work->lane_out, lanes);
+    sg_matmul(&c->phi_res, layer * lanes * lanes, lanes * lanes, work->flat, count, work->lane_mix,
+              (size_t)lanes * lanes);
+    for (uint32_t t = 0; t < count; t++) {
+        read_one(model, layer, work->lane_in + t * lanes, work->streams + t * columns, work->input + (size_t)t * d);
+    }
+    memcpy(work->hidden, work->input, (size_t)count * d * sizeof *work->hidden);
+}
+
+/* exp(logits) with rows and columns scaled in turn until both sum to 1; in place. Ratios instead of upstream's
+ * logarithms: the same numbers, with less rounding. */
+static void sinkhorn(double *mix, size_t lanes) {
+    for (size_t i = 0; i < lanes; i++) {
+        double *row = mix + i * lanes, top = row[0];
+        for (size_t j = 1; j < lanes; j++) top = row[j] > top ? row[j] : top;
+        for (size_t j = 0; j < lanes; j++) {
+            const double exponent = row[j] - top;
+            row[j] = sg_exp(exponent < EXPONENT_MIN ? EXPONENT_MIN : exponent);
+        }
+    }
+    for (int round = 0; round < SINKHORN_ROUNDS; round++) {
+        for (size_t i = 0; i < lanes; i++) {
+            double sum = 0.0;
+            for (size_t j = 0; j < lanes; j++) sum += mix[i * lanes + j];
+            for (size_t j = 0; j < lanes; j++) mix[i * lanes + j] /= sum;
+        }
+        for (size_t j = 0; j < lanes; j++) {
+            double sum = 0.0;
+            for (size_t i = 0; i < lanes; i++) sum += mix[i * lanes + j];
+            for (size_t i = 0; i < lanes; i++) mix[i * lanes + j] /= sum;
+        }
+    }
+}
+
+/* One token: stream := mix * stream + share (x) (hidden - input). */
+static void write_one(const struct sg_model *model, uint32_t layer, const float *out_logits, const float *mix_logits,
+                      const float *change, float *stream, float *old) {
+    const struct sg_connections *c = &model->connections;
+    const size_t d = model->geometry.d_model, lanes = model->geometry.lane_count;
+    double mix[SG_LANE_MAX * SG_LANE_MAX];
+    for (size_t i = 0; i < lanes * lanes; i++) {
+        mix[i] = (double)(c->a_res[layer] * mix_logits[i] + c->b_res[layer * lanes * lanes + i]);
+    }
+    sinkhorn(mix, lanes);
+    memcpy(old, stream, lanes * d * sizeof *old);
+    for (size_t n = 0; n < lanes; n++) {
+        float *lane = stream + n * d;
+        const float own = n == layer % lanes ? 0.0f : -OWN_LANE_LOGIT;
+        const float bias = c->b_post[layer * lanes + n] + own;
+        const float share = 2.0f * sg_sigmoidf(c->a_post[layer] * out_logits[n] + bias);
+        const float first = (float)mix[n * lanes];
+        for (size_t i = 0; i < d; i++) lane[i] = first * old[i];
+        for (size_t k = 1; k < lanes; k++) sg_axpy(lane, (float)mix[n * lanes + k], old + k * d, d);
+        sg_axpy(lane, share, change, d);
+    }
+}
+
+void sg_lanes_write(struct sg_session *session, uint32_t layer, uint32_t count) {
+    const struct sg_model *model = session->model;
+    struct sg_work *work = &session->work;
+    const size_t d = model->geometry.d_model, lanes = model->geometry.lane_count;
+    for (size_t t = 0; t < count; t++) {
+        float *change = work->change + t * d;
+        for (size_t i = 0; i < d; i++) change[i] = work->hidden[t * d + i] - work->input[t * d + i];
+        write_one(model, layer, work->lane_out + t * lanes, work->lane_mix + t * lanes * lanes, change,
+                  work->streams + t * lanes * d, work->flat);
+    }
+}

@@ -1,0 +1,203 @@
+/* Sessions: memory, position, marks, scores. The forward pass itself is forward.c. */
+#include "arena.h"
+#include "forward.h"
+#include "math.h"
+
+static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+static float *take_floats(struct sg_arena *arena, uint64_t count) {
+    return sg_arena_take(arena, count, sizeof(float));
+}
+
+static uint64_t raw_count(const struct sg_model *model) {
+    const struct sg_geometry *g = &model->geometry;
+    return (uint64_t)g->layer_count * sg_tap_reach(g) * (model->q_dim + model->k_dim + model->v_dim);
+}
+
+static uint64_t engram_count(const struct sg_model *model) {
+    const struct sg_geometry *g = &model->geometry;
+    return (uint64_t)g->site_count * sg_engram_reach(g) * g->d_model;
+}
+
+static void lay_out_state(const struct sg_model *model, struct sg_state *state, struct sg_arena *arena) {
+    state->raw = take_floats(arena, raw_count(model));
+    state->engram_values = take_floats(arena, engram_count(model));
+    state->logits = take_floats(arena, model->geometry.logit_count);
+}
+
+static void lay_out_work(const struct sg_model *model, uint32_t capacity, uint64_t block, struct sg_work *work,
+                         struct sg_arena *arena) {
+    const struct sg_geometry *g = &model->geometry;
+    const uint64_t d = g->d_model, lanes = g->lane_count, half = g->qk_head_dim / 2;
+    const uint64_t widest = most(most(model->q_dim, model->k_dim), model->v_dim);
+    const uint64_t operand = sg_padded((size_t)most(most(d, model->out_dim), model->engram_dim));
+    work->streams = take_floats(arena, block * lanes * d);
+    work->flat = take_floats(arena, most(block * sg_padded((size_t)(lanes * d)), sg_padded(g->engram_sub_dim)));
+    work->input = take_floats(arena, block * d);
+    work->hidden = take_floats(arena, block * d);
+    work->operand = take_floats(arena, block * operand);
+    work->raw = take_floats(arena, (sg_tap_reach(g) + block) * widest);
+    work->q = take_floats(arena, block * model->q_dim);
+    work->kv = take_floats(arena, block * most(model->k_dim, model->v_dim));
+    work->gate = take_floats(arena, block * model->out_dim);
+    work->mixed = take_floats(arena, block * model->out_dim);
+    work->change = take_floats(arena, block * d);
+    work->engram_raw = take_floats(arena, (sg_engram_reach(g) + block) * d);
+    work->scores = take_floats(arena, most(capacity, g->qk_head_dim));
+    for (int i = 0; i < 4; i++) work->hada[i] = take_floats(arena, g->hada_n);
+    work->cosines = take_floats(arena, block * half);
+    work->sines = take_floats(arena, block * half);
+    work->lane_in = take_floats(arena, block * lanes);
+    work->lane_out = take_floats(arena, block * lanes);
+    work->lane_mix = take_floats(arena, block * lanes * lanes);
+    work->ids = sg_arena_take(arena, model->order_max - 1 + block, sizeof *work->ids);
+    work->ranking = sg_arena_take(arena, g->logit_count, sizeof *work->ranking);
+}
+
+/* Cuts a session out of `arena`, or measures it; `*session` is NULL when measuring. */
+static int lay_out(const struct sg_model *model, uint32_t capacity, struct sg_arena *arena,
+                   struct sg_session **session, struct sg_error *error) {
+    const struct sg_geometry *g = &model->geometry;
+    *session = NULL;
+    if (g->generation != 3) return sg_fail(error, SG_STATUS_CACT_UNSUPPORTED, "header.tag", 0, g->tag, 0);
+    if (g->rope_theta < 1.0f) { /* angles beyond what sg_sincos reduces exactly; no such model exists */
+        return sg_fail(error, SG_STATUS_CACT_UNSUPPORTED, "header.rope_theta", 0, 0, 1);
+    }
+    if (capacity < 1 || capacity > g->max_seq_len) {
+        return sg_fail(error, SG_STATUS_BAD_ARGUMENT, "capacity_tokens", 0, capacity, g->max_seq_len);
+    }
+    struct sg_session made = {.model = model, .capacity = capacity};
+    made.block_tokens = capacity < SG_TOKEN_BLOCK ? capacity : SG_TOKEN_BLOCK;
+    struct sg_session *place = sg_arena_take(arena, 1, sizeof *place);
+    const uint64_t rows = (uint64_t)g->layer_count * g->kv_head_count * capacity;
+    made.keys = take_floats(arena, rows * g->qk_head_dim);
+    made.values = take_floats(arena, rows * g->v_head_dim);
+    lay_out_state(model, &made.now, arena);
+    lay_out_state(model, &made.mark, arena);
+    lay_out_state(model, &made.kept, arena);
+    lay_out_work(model, capacity, made.block_tokens, &made.work, arena);
+    if (!sg_arena_fits(arena)) {
+        return sg_fail(error, SG_STATUS_OUT_OF_MEMORY, "session", 0, arena->capacity, arena->used);
+    }
+    if (place) *place = made;
+    *session = place;
+    return SG_STATUS_OK;
+}
+
+int sg_session_measure(const struct sg_model *model, uint32_t capacity_tokens, size_t *session_bytes,
+                       struct sg_error *error) {
+    struct sg_arena arena = {0};
+    struct sg_session *session;
+    const int status = lay_out(model, capacity_tokens, &arena, &session, error);
+    *session_bytes = status == SG_STATUS_OK ? (size_t)arena.used : 0;
+    return status;
+}
+
+int sg_session_open(const struct sg_model *model, uint32_t capacity_tokens, void *memory, size_t memory_bytes,
+                    struct sg_session **session, struct sg_error *error) {
+    *session = NULL;
+    if (!memory) return sg_fail(error, SG_STATUS_BAD_ARGUMENT, "memory", 0, 0, 0);
+    struct sg_arena arena = {.base = memory, .capacity = memory_bytes};
+    return lay_out(model, capacity_tokens, &arena, session, error);
+}
+
+static void copy_state(const struct sg_model *model, struct sg_state *to, const struct sg_state *from) {
+    to->position = from->position;
+    to->has_logits = from->has_logits;
+    memcpy(to->recent_ids, from->recent_ids, sizeof to->recent_ids);
+    memcpy(to->raw, from->raw, (size_t)raw_count(model) * sizeof *to->raw);
+    memcpy(to->engram_values, from->engram_values, (size_t)engram_count(model) * sizeof *to->engram_values);
+    memcpy(to->logits, from->logits, model->geometry.logit_count * sizeof *to->logits);
+}
+
+void sg_session_reset(struct sg_session *session) {
+    struct sg_state *now = &session->now;
+    session->has_mark = 0;
+    now->position = 0;
+    now->has_logits = 0;
+    memset(now->recent_ids, 0, sizeof now->recent_ids);
+    memset(now->raw, 0, (size_t)raw_count(session->model) * sizeof *now->raw);
+    memset(now->engram_values, 0, (size_t)engram_count(session->model) * sizeof *now->engram_values);
+}
+
+uint32_t sg_session_position(const struct sg_session *session) { return session->now.position; }
+
+/* All ids below `bound`, and room for them. */
+static int check_ids(const struct sg_session *session, const uint32_t *ids, size_t id_count, uint32_t bound,
+                     struct sg_error *error) {
+    const uint32_t room = session->capacity - session->now.position;
+    if (id_count > room) return sg_fail(error, SG_STATUS_CONTEXT_FULL, "ids", 0, id_count, room);
+    for (size_t i = 0; i < id_count; i++) {
+        if (ids[i] >= bound) return sg_fail(error, SG_STATUS_BAD_TOKEN, "ids", i, ids[i], bound - 1);
+    }
+    return SG_STATUS_OK;
+}
+
+static uint32_t block_of(const struct sg_session *session, size_t left) {
+    return left < session->block_tokens ? (uint32_t)left : session->block_tokens;
+}
+
+int sg_session_append(struct sg_session *session, const uint32_t *ids, size_t id_count, struct sg_error *error) {
+    const int status = check_ids(session, ids, id_count, session->model->geometry.vocab_count, error);
+    if (status != SG_STATUS_OK) return status;
+    for (size_t i = 0; i < id_count;) {
+        const uint32_t count = block_of(session, id_count - i);
+        sg_forward(session, ids + i, count);
+        i += count;
+        if (i == id_count) sg_forward_logits(session, count - 1);
+    }
+    return SG_STATUS_OK;
+}
+
+int sg_session_logits(const struct sg_session *session, const float **logits, struct sg_error *error) {
+    *logits = NULL;
+    if (!session->now.has_logits) return sg_fail(error, SG_STATUS_BAD_STATE, "session.logits", 0, 0, 1);
+    *logits = session->now.logits;
+    return SG_STATUS_OK;
+}
+
+/* ln softmax(logits)[id], in binary64, summed in order of id. */
+static double log_softmax(const float *logits, uint32_t logit_count, uint32_t id) {
+    float top = logits[0];
+    for (uint32_t i = 1; i < logit_count; i++) top = logits[i] > top ? logits[i] : top;
+    double sum = 0.0;
+    for (uint32_t i = 0; i < logit_count; i++) sum += sg_exp((double)logits[i] - (double)top);
+    return (double)logits[id] - (double)top - sg_log(sum);
+}
+
+int sg_session_score(struct sg_session *session, const uint32_t *ids, size_t id_count, double *log_probability,
+                     struct sg_error *error) {
+    const struct sg_model *model = session->model;
+    const uint32_t logit_count = model->geometry.logit_count;
+    *log_probability = 0.0;
+    if (!session->now.has_logits) return sg_fail(error, SG_STATUS_BAD_STATE, "session.logits", 0, 0, 1);
+    const int status = check_ids(session, ids, id_count, logit_count, error);
+    if (status != SG_STATUS_OK || id_count == 0) return status;
+    copy_state(model, &session->kept, &session->now);
+    double sum = log_softmax(session->now.logits, logit_count, ids[0]);
+    for (size_t i = 0; i + 1 < id_count;) { /* the last id is only looked up, not run */
+        const uint32_t count = block_of(session, id_count - 1 - i);
+        sg_forward(session, ids + i, count);
+        for (uint32_t t = 0; t < count; t++) {
+            sg_forward_logits(session, t);
+            sum += log_softmax(session->now.logits, logit_count, ids[i + t + 1]);
+        }
+        i += count;
+    }
+    copy_state(model, &session->now, &session->kept);
+    *log_probability = sum;
+    return SG_STATUS_OK;
+}
+
+int sg_session_mark(struct sg_session *session, struct sg_error *error) {
+    (void)error; /* a mark can be set in any state; the parameter keeps the interface alike */
+    copy_state(session->model, &session->mark, &session->now);
+    session->has_mark = 1;
+    return SG_STATUS_OK;
+}
+
+int sg_session_rewind(struct sg_session *session, struct sg_error *error) {
+    if (!session->has_mark) return sg_fail(error, SG_STATUS_BAD_STATE, "session.mark", 0, 0, 1);
+    copy_state(session->model, &session->now, &session->mark);
+    return SG_STATUS_OK;
+}

@@ -1,0 +1,63 @@
+/* A session: one KV cache, what the convolutions remember, and the buffers of one block of tokens.
+ *
+ * Owns: the memory of a running model. Letters as in model.h; C capacity, B tokens of a block, R = (K - 1), reach =
+ * (engram taps - 1) * dilation.
+ * Knows nothing of: text, prompts. */
+#ifndef SG_SESSION_H
+#define SG_SESSION_H
+
+#include "model.h"
+
+/* All that a mark must keep. Keys and values are not in it: positions before a mark are never written again. */
+struct sg_state {
+    uint32_t position;
+    uint32_t has_logits;
+    uint32_t recent_ids[SG_ORDER_MAX - 1]; /* the newest first; 0 before the start */
+    float *raw;                            /* (L, R, q_dim + k_dim + v_dim) projections before the taps, oldest first */
+    float *engram_values;                  /* (sites, reach, D) values before the taps, oldest first */
+    float *logits;                         /* (logit_count,) */
+};
+
+/* Buffers for one block; each holds up to B tokens. Those named "padded" have rows of whole groups. */
+struct sg_work {
+    float *streams;    /* (B, N, D) */
+    float *flat;       /* (B, padded N D) unit-rms streams, rotated */
+    float *input;      /* (B, D) what the layer reads from its lanes */
+    float *hidden;     /* (B, D) the layer's own residual stream */
+    float *operand;    /* (B, padded max(D, H V, E)) rotated operand of the next product */
+    float *raw;        /* (R + B, max(q_dim, k_dim, v_dim)) */
+    float *q;          /* (B, q_dim) */
+    float *kv;         /* (B, max(k_dim, v_dim)) */
+    float *gate;       /* (B, H V) */
+    float *mixed;      /* (B, H V) */
+    float *change;     /* (B, D) */
+    float *engram_raw; /* (reach + B, D) */
+    float *scores;     /* (max(C, Q),) */
+    float *hada[4];    /* (M,) each */
+    float *cosines;    /* (B, Q / 2) */
+    float *sines;      /* (B, Q / 2) */
+    float *lane_in, *lane_out, *lane_mix; /* (B, N), (B, N), (B, N N) */
+    uint32_t *ids;     /* (order_max - 1 + B,) oldest first */
+    uint32_t *ranking; /* (logit_count,) for sampling */
+};
+
+struct sg_session {
+    const struct sg_model *model;
+    uint32_t capacity;
+    uint32_t block_tokens; /* B */
+    uint32_t has_mark;
+    float *keys;   /* (L, G, C, Q) after taps, norm and RoPE */
+    float *values; /* (L, G, C, V) after taps */
+    struct sg_state now, mark, kept;
+    struct sg_work work;
+};
+
+static inline uint32_t sg_engram_reach(const struct sg_geometry *geometry) {
+    return (geometry->engram_conv_taps - 1) * geometry->engram_dilation;
+}
+
+static inline uint32_t sg_tap_reach(const struct sg_geometry *geometry) {
+    return geometry->qkv_conv_taps ? geometry->qkv_conv_taps - 1 : 0;
+}
+
+#endif
