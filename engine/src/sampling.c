@@ -2,11 +2,11 @@
 #include "math.h"
 #include "session.h"
 
-/* PCG-XSH-RR 64/32 (O'Neill 2014) with its default increment: the next 32 bits of the stream. */
+/* PCG-XSH-RR 64/32 (O'Neill 2014) with its default increment. The state moves first, so that small seeds differ from the
+ * first draw on. */
 static uint32_t next_bits(uint64_t *state) {
-    const uint64_t old = *state;
-    *state = old * 6364136223846793005u + 1442695040888963407u;
-    const uint32_t shifted = (uint32_t)((old >> 18 ^ old) >> 27), turn = (uint32_t)(old >> 59);
+    const uint64_t now = *state = *state * 6364136223846793005u + 1442695040888963407u;
+    const uint32_t shifted = (uint32_t)((now >> 18 ^ now) >> 27), turn = (uint32_t)(now >> 59);
     return shifted >> turn | shifted << (-turn & 31);
 }
 
