@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import pytest
 
 from builder.family.export import export_family
 from builder.family.family import Family, load_family
+
+# Upstream's package is an oracle of several rooms: it must neither call home nor fetch; JAX stays on the CPU.
+os.environ |= {"NEEDLE_TELEMETRY": "0", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1", "JAX_PLATFORMS": "cpu"}
 
 DEMO = Path(__file__).parent.parent / "examples" / "demo"
 

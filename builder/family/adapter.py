@@ -29,6 +29,11 @@ class Adapter:
     pairs: dict[str, tuple[Floats, Floats]]
     """(A, B) by the checkpoint's name of the kernel."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether merging changes nothing: upstream starts with B = 0, so an untrained adapter is empty."""
+        return self.scale == 0 or not any(a.any() and b.any() for a, b in self.pairs.values())
+
 
 def read_adapter(path: Path) -> Adapter:
     """Read an adapter. Raises `FamilyError` (unreadable, bad_safetensors, bad_adapter)."""

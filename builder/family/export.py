@@ -6,10 +6,12 @@ A tensor that no adapter touches is encoded once per checkpoint, however many me
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from builder.cact.header import Header
 from builder.cact.layout import Kind
 from builder.cact.order import HEAD_NAMES, Slot, model_slots
 from builder.cact.quantise import quantise
@@ -39,7 +41,7 @@ Progress = Callable[[str, int, int], None]
 
 def export_member(family: Family, member_id: str, progress: Progress | None = None) -> bytes:
     """The `.cact` of one member. Raises `UsageError` (unknown_member), `FamilyError`, `ContainerError`."""
-    return _Exporters(family).export(family.member(member_id), progress)
+    return Exporters(family).export(family.member(member_id), progress)
 
 
 def export_family(family: Family, folder: Path, progress: Progress | None = None) -> list[Path]:
@@ -47,7 +49,7 @@ def export_family(family: Family, folder: Path, progress: Progress | None = None
 
     A file appears complete or not at all. Raises `FamilyError`, `ContainerError`.
     """
-    exporters = _Exporters(family)
+    exporters = Exporters(family)
     paths = []
     for member in family.members:
         data = exporters.export(member, progress)
@@ -69,25 +71,31 @@ def write_file(path: Path, data: bytes) -> Path:
     return path
 
 
-class _Exporters:
+class Exporters:
     """The family's checkpoints, each read once."""
 
     def __init__(self, family: Family) -> None:
         self._family = family
         self._by_path: dict[Path, CheckpointExporter] = {}
 
-    def export(self, member: Member, progress: Progress | None) -> bytes:
-        if member.cact is not None:
-            return bytes(read_container(member.cact).data)
-        assert member.checkpoint is not None  # Settings give each member one of the two.
+    def of(self, member: Member) -> CheckpointExporter:
+        """The exporter of a member that is not a finished `.cact`."""
+        assert member.checkpoint is not None  # The settings give each member one of the two sources.
         exporter = self._by_path.get(member.checkpoint)
         if exporter is None:
             tokenizer = read_tokenizer(self._family)
             checkpoint = read_checkpoint(member.checkpoint)
             exporter = CheckpointExporter(checkpoint, self._family.settings, tokenizer)
             self._by_path[member.checkpoint] = exporter
+        return exporter
+
+    def export(self, member: Member, progress: Progress | None) -> bytes:
+        """The bytes of any member."""
+        if member.cact is not None:
+            return bytes(read_container(member.cact).data)
         adapter = read_adapter(member.adapter) if member.adapter else None
-        return exporter.export(adapter, None if progress is None else lambda i, n: progress(member.id, i, n))
+        told = None if progress is None else functools.partial(progress, member.id)
+        return self.of(member).export(adapter, told)
 
 
 def read_tokenizer(family: Family) -> bytes:
@@ -123,28 +131,32 @@ class CheckpointExporter:
         if settings.unused_tensors == "refuse":
             self._refuse_unused()
 
+    @property
+    def header(self) -> Header:
+        """The header that every member exported from this checkpoint has (but for its tensor count)."""
+        return self._header
+
+    def check(self, adapter: Adapter | None = None) -> None:
+        """Everything that `export` would refuse before it quantises. Raises `FamilyError`."""
+        parameters = self._parameters(adapter)
+        for slot in model_slots(self._header):
+            if slot.kind is not Kind.FP32:
+                self._values(slot, parameters)
+        for head in self._heads(parameters, adapter):
+            list(parameters.head(head))
+
     def export(
         self, adapter: Adapter | None = None, progress: Callable[[int, int], None] | None = None
     ) -> bytes:
-        """The container's bytes.
-
-        The confidence head is not trained together with an adapter, so `heads = "drop-confidence"` leaves it
-        out of members that have one, as upstream does.
-        """
-        replaced = {} if adapter is None else merge(self._checkpoint, adapter)
-        parameters = Parameters(self._checkpoint, replaced, self._layers)
-        heads = [
-            head
-            for head in parameters.heads
-            if head != "confidence" or adapter is None or self._settings.heads == "keep"
-        ]
+        """The container's bytes. Raises `FamilyError` (bad_checkpoint, bad_adapter, cact_*)."""
+        parameters = self._parameters(adapter)
         slots = list(model_slots(self._header))
         blobs = []
         for index, slot in enumerate(slots):
             blobs.append(self._blob(slot, parameters))
             if progress:
                 progress(index + 1, len(slots))
-        blobs += self._head_blobs(parameters, heads)
+        blobs += self._head_blobs(parameters, self._heads(parameters, adapter))
         blobs.append(raw_blob(self._tokenizer))
         try:
             return write_container(self._header, blobs)
@@ -153,22 +165,40 @@ class CheckpointExporter:
                 f"{self._checkpoint.path}: cannot be written as a .cact: {error}", code=error.code
             ) from None
 
+    def _parameters(self, adapter: Adapter | None) -> Parameters:
+        replaced = {} if adapter is None else merge(self._checkpoint, adapter)
+        return Parameters(self._checkpoint, replaced, self._layers)
+
+    def _heads(self, parameters: Parameters, adapter: Adapter | None) -> list[str]:
+        """The heads to write.
+
+        Adapters are not trained together with the confidence head, so upstream leaves it out of members that
+        have one; `heads = "keep"` does not.
+        """
+        dropped = "confidence" if adapter and self._settings.heads == "drop-confidence" else None
+        return [head for head in parameters.heads if head != dropped]
+
+    def _values(self, slot: Slot, parameters: Parameters) -> Floats:
+        values = parameters.array(slot.name)
+        if values.shape != slot.shape:
+            raise FamilyError(
+                f"{self._checkpoint.path}: {parameters.key(slot.name)} gives {slot.name} the shape "
+                f"{list(values.shape)}, must be {list(slot.shape)} by the checkpoint's config",
+                code="bad_checkpoint",
+            )
+        return values
+
     def _blob(self, slot: Slot, parameters: Parameters) -> Blob:
-        if slot.name in self._encoded and parameters.key(slot.name) not in parameters.replaced:
+        shared = parameters.key(slot.name) not in parameters.replaced
+        if shared and slot.name in self._encoded:
             return self._encoded[slot.name]
         if slot.kind is Kind.FP32:
             split = bool(self._checkpoint.config.ladder_widths)
             blob = single_blob(hada_permutation(slot.name, self._header.hada_n, split=split))
         else:
-            values = parameters.array(slot.name)
-            if values.shape != slot.shape:
-                raise FamilyError(
-                    f"{self._checkpoint.path}: {parameters.key(slot.name)} gives {slot.name} the shape "
-                    f"{list(values.shape)}, must be {list(slot.shape)} by the checkpoint's config",
-                    code="bad_checkpoint",
-                )
+            values = self._values(slot, parameters)
             blob = half_blob(values) if slot.kind is Kind.FP16 else _cq(values)
-        if parameters.key(slot.name) not in parameters.replaced:
+        if shared:
             self._encoded[slot.name] = blob
         return blob
 
@@ -189,8 +219,8 @@ class CheckpointExporter:
         if unused:
             raise FamilyError(
                 f"{self._checkpoint.path}: its config has no use for {', '.join(unused)}; a field that it "
-                "leaves out counts as switched off, so name every field there, or lose the tensors on purpose "
-                'with unused_tensors = "drop" in [family]',
+                "leaves out counts as switched off, so name every field there, or lose the tensors on "
+                'purpose with unused_tensors = "drop" in [family]',
                 code="unused_tensors",
             )
 

@@ -1,0 +1,47 @@
+"""A random checkpoint and adapter that upstream wrote, shared by this room's tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from builder.cact.sentencepiece_model import read_sentencepiece
+from builder.cact.tokenizer import pack_tokenizer
+from builder.family.adapter import read_adapter
+from builder.family.checkpoint import read_checkpoint
+from builder.family.export import CheckpointExporter
+from builder.family.settings import FamilyTable
+from tests.family import upstream
+
+
+@dataclass(frozen=True)
+class UpstreamFiles:
+    checkpoint: Path
+    adapter: Path
+
+
+@pytest.fixture(scope="session")
+def upstream_files(tmp_path_factory: pytest.TempPathFactory) -> UpstreamFiles:
+    """A tiny model with all three heads, and an adapter for it."""
+    folder = tmp_path_factory.mktemp("upstream")
+    checkpoint = upstream.write_checkpoint(folder / "tiny.safetensors")
+    return UpstreamFiles(checkpoint, upstream.write_adapter(folder / "tiny.lora.safetensors", checkpoint))
+
+
+@pytest.fixture(scope="session")
+def tokenizer_blob() -> bytes:
+    return pack_tokenizer(read_sentencepiece(upstream.TOKENIZER))
+
+
+@pytest.fixture(scope="session")
+def export(tokenizer_blob: bytes):
+    """export(checkpoint, adapter=None, **keys of [family]) -> the container's bytes."""
+
+    def run(checkpoint: Path, adapter: Path | None = None, **keys: object) -> bytes:
+        settings = FamilyTable(name="tiny", title="Tiny", **keys)
+        exporter = CheckpointExporter(read_checkpoint(checkpoint), settings, tokenizer_blob)
+        return exporter.export(read_adapter(adapter) if adapter else None)
+
+    return run
