@@ -67,6 +67,11 @@ class Family:
         return self.settings.title
 
     @property
+    def examples(self) -> tuple[str, ...]:
+        """Lines that a visitor may try first."""
+        return tuple(self.settings.examples)
+
+    @property
     def members(self) -> tuple[Member, ...]:
         """Base, router (if any), specialists in order."""
         router = (self.router,) if self.router else ()

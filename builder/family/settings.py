@@ -37,6 +37,8 @@ class FamilyTable(_Table):
     kv_window: Annotated[int, Field(ge=0, le=0xFFFFFFFF)] | None = None
     kv_bits: Annotated[int, Field(ge=1, le=32)] | None = None
     unused_tensors: Literal["refuse", "drop"] = "refuse"
+    examples: Annotated[list[Line], Field(max_length=12)] = []
+    """Lines that the page offers to a visitor who has not typed anything yet."""
 
 
 class ToolFile(_Table):
