@@ -56,6 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"{arguments.command}: {where}{(error.strerror or str(error)).lower()}", file=sys.stderr)
+        return 1
 
 
 def entry_point() -> None:

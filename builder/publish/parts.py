@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.errors import UsageError
+from builder.errors import RefusedError, UsageError
 from builder.publish.manifest import PART_BYTES_MAX, part_path
 
 PART_BYTES_DEFAULT = 8 * 1024 * 1024
@@ -34,10 +34,13 @@ class PartSource:
         return part_path(self.sha256)
 
     def read(self) -> bytes:
-        """The part's bytes."""
+        """The part's bytes. Raises RefusedError if the file was changed since it was cut."""
         with self.origin.open("rb") as file:
             file.seek(self.offset)
-            return file.read(self.byte_count)
+            data = file.read(self.byte_count)
+        if hashlib.sha256(data).hexdigest() != self.sha256:
+            raise RefusedError(f"{self.origin}: was changed while it was packed; run pack again")
+        return data
 
 
 def parse_part_size(text: str) -> int:

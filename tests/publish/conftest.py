@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from builder.family.family import load_family
+from builder.publish.pack import Options, Report, pack
+from tests.conftest import DemoFamily
 
 INDEX = """<!doctype html>
 <html lang="en" data-release="{{RELEASE}}">
@@ -36,15 +42,86 @@ SOURCES = {
 }
 
 
+def write_sources(folder: Path, **changes: str | None) -> Path:
+    """A small page's sources; `**{"page/main.js": "..."}` changes one, None leaves it out."""
+    for path, text in {**SOURCES, **changes}.items():
+        if text is not None:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text, encoding="utf-8")
+    return folder
+
+
 @pytest.fixture
 def web(tmp_path: Path) -> Callable[..., Path]:
-    """Writes a small page's sources; `web(**{"page/main.js": "..."})` changes one, None leaves it out."""
+    """Writes a page's sources into a folder of the test: `web("name", **changes)`."""
+    return lambda name="web", **changes: write_sources(tmp_path / name, **changes)
 
-    def write(name: str = "web", **changes: str | None) -> Path:
-        for path, text in {**SOURCES, **changes}.items():
-            if text is not None:
-                (tmp_path / name / path).parent.mkdir(parents=True, exist_ok=True)
-                (tmp_path / name / path).write_text(text, encoding="utf-8")
-        return tmp_path / name
 
-    return write
+FAMILY = """[family]
+name = "house"
+title = "A house"
+
+[base]
+cact = "base.cact"
+about = "small talk"
+
+[router]
+cact = "router.cact"
+
+[[specialists]]
+id = "home"
+about = "lights"
+cact = "home.cact"
+tools = [{ name = "set_light" }]
+
+[[specialists]]
+id = "media"
+about = "music"
+cact = "media.cact"
+max_new_tokens = 32
+"""
+
+
+class House:
+    """A family of finished containers in a folder of its own, and how to pack it."""
+
+    def __init__(self, folder: Path, models: Path, web: Path) -> None:
+        self.folder, self.web = folder, web
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("base", "router", "home", "media"):
+            shutil.copyfile(models / f"{name}.cact", folder / f"{name}.cact")
+        (folder / "family.toml").write_text(FAMILY, encoding="utf-8")
+
+    def pack(self, out: Path, **options: Any) -> Report:
+        """Pack with the cache beside the family and small parts."""
+        defaults: dict[str, Any] = {
+            "part_bytes": 512 * 1024,
+            "jobs": 2,
+            "cache_folder": self.folder / "cache",
+            "web_folder": self.web,
+        }
+        family = load_family(self.folder / "family.toml")
+        return pack(family, out, Options(**defaults | options), lambda step, done, total: None)
+
+
+@pytest.fixture
+def house(tmp_path: Path, demo_family: DemoFamily, packed_once: House, web: Callable[..., Path]) -> House:
+    """A house of the test's own; its cache knows the patches, so that only tests about making pay for it."""
+    house = House(tmp_path / "house", demo_family.folder, web())
+    shutil.copytree(packed_once.folder / "cache", house.folder / "cache")
+    return house
+
+
+@pytest.fixture(scope="session")
+def packed_once(tmp_path_factory: pytest.TempPathFactory, demo_family: DemoFamily) -> House:
+    folder = tmp_path_factory.mktemp("packed")
+    house = House(folder / "house", demo_family.folder, write_sources(folder / "web"))
+    house.pack(folder / "house" / "site")
+    return house
+
+
+@pytest.fixture
+def site(tmp_path: Path, packed_once: House) -> Path:
+    """A packed site that the test may damage."""
+    shutil.copytree(packed_once.folder / "site", tmp_path / "site")
+    return tmp_path / "site"

@@ -1,0 +1,71 @@
+"""What a member must share with the base, and what it must not.
+
+Owns: the refusals of `pack` that need a look into the containers: a member with another tokenizer, geometry
+or bit width would rebuild, then answer nonsense or not at all. Knows nothing of: patches, sites.
+Source: docs/publish.md, "What pack refuses".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from builder.cact.layout import Kind
+from builder.cact.reader import Container
+from builder.errors import FamilyError, refusal
+
+# The number of tensors differs where one export keeps the probe heads and another drops them: no harm.
+MAY_DIFFER = {"tensor_count"}
+
+
+def require_compatible(base: Container, member: Container, member_id: str) -> None:
+    """Raise FamilyError unless tag, geometry, tokenizer and bit widths of shared tensors are the base's."""
+    for field, wanted in dataclasses.asdict(base.header).items():
+        found = getattr(member.header, field)
+        if field not in MAY_DIFFER and found != wanted:
+            name = f"{found:#010x}" if field == "tag" else str(found)
+            allowed = f"{wanted:#010x}" if field == "tag" else str(wanted)
+            raise _refused(member_id, f"header.{field}", name, allowed)
+    if member.tokenizer_blob != base.tokenizer_blob:
+        raise _refused(member_id, "tokenizer", "another one", "the base's, byte for byte")
+    for record in member.records:
+        known = base.record(record.name) if record.name in base else None
+        if known is not None and (known.kind, known.bits) != (record.kind, record.bits):
+            raise _refused(
+                member_id,
+                f"tensor {record.name}",
+                _form(record.kind, record.bits),
+                _form(known.kind, known.bits),
+            )
+
+
+def require_different(hashes: Mapping[str, str], base_id: str, specialist_ids: list[str]) -> None:
+    """Raise FamilyError for a specialist that is the base, or another specialist, byte for byte."""
+    seen = {hashes[base_id]: base_id}
+    for member_id in specialist_ids:
+        other = seen.setdefault(hashes[member_id], member_id)
+        if other != member_id:
+            found = f"byte for byte {other}"
+            raise _refused(
+                member_id, "model", found, "a model of its own", f"leave {member_id} out of the family"
+            )
+
+
+def require_changed(member_id: str, changed_codes: float) -> None:
+    """Raise FamilyError for a specialist without a changed code: rounding has undone the whole fine-tune."""
+    if changed_codes == 0:
+        step = "train it longer or with a larger step; it would answer as the base does"
+        raise _refused(member_id, "codes", "all equal to the base's", "different somewhere", step)
+
+
+def _form(kind: Kind, bits: int) -> str:
+    return f"{bits} bits" if kind is Kind.CQ else kind.name
+
+
+def _refused(
+    member_id: str, field: str, found: str, allowed: str, next_step: str | None = None
+) -> FamilyError:
+    step = next_step or "export all members from one base, with one tokenizer and one set of options"
+    return FamilyError(
+        refusal(member_id, field, found=found, allowed=allowed, next_step=step), code="incompatible"
+    )

@@ -1,0 +1,187 @@
+"""From a family to a site: members, parts, page and manifest, put in place together.
+
+Owns: which files a release consists of, and the report of what they cost.
+Knows nothing of: terminals, how each thing is made. Source: docs/publish.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from builder.cact.reader import read_container
+from builder.family.family import Family, Member
+from builder.publish.cache import Cache
+from builder.publish.engine_file import EngineFile, read_engine
+from builder.publish.folder import MANIFEST, Written, read_present, write_release
+from builder.publish.manifest import app_path, engine_path, read_manifest, write_manifest
+from builder.publish.members import Delivered, MemberMaker, Progress
+from builder.publish.pages import PageSource, build_page, read_page
+from builder.publish.parts import PartSource, cut
+
+NUMERICS = "exact"
+NO_RELEASE = "0" * 64  # Builds the page once before any model, so that what is wrong with it is said at once.
+
+
+@dataclass(frozen=True)
+class MemberCost:
+    """What one member costs a visitor."""
+
+    id: str
+    role: str
+    kind: str
+    whole_bytes: int
+    delivered_bytes: int
+    part_count: int
+    changed_codes: float
+
+    @property
+    def share(self) -> float:
+        """Delivered bytes as a share of the whole file's."""
+        return self.delivered_bytes / self.whole_bytes
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a pack made and what it costs; sizes are bytes before any compression by the host."""
+
+    site: Path
+    name: str
+    release: str
+    members: tuple[MemberCost, ...]
+    page_bytes: int
+    engine_bytes: int
+    manifest_bytes: int
+    written: Written
+    made: tuple[str, ...]
+    reused: tuple[str, ...]
+
+    @property
+    def first_visit_bytes(self) -> int:
+        """Page, engine, base, and the router, which the first message needs."""
+        models = sum(cost.delivered_bytes for cost in self.members if cost.role != "specialist")
+        return self.page_bytes + self.engine_bytes + self.manifest_bytes + models
+
+    @property
+    def family_bytes(self) -> int:
+        """All members as they travel."""
+        return sum(cost.delivered_bytes for cost in self.members)
+
+    @property
+    def whole_bytes(self) -> int:
+        """All members as whole files, which is what the family would cost without patches."""
+        return sum(cost.whole_bytes for cost in self.members)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to pack."""
+
+    part_bytes: int
+    jobs: int
+    cache_folder: Path
+    web_folder: Path
+    keep_previous: bool = True
+
+
+def pack(family: Family, out: Path, options: Options, progress: Progress) -> Report:
+    """Write the family's site to `out`. Raises a RefusedError before anything in `out` has changed."""
+    read_present(out)
+    page = read_page(options.web_folder)
+    build_page(page, NO_RELEASE)
+    engine = read_engine()
+    cache = Cache(options.cache_folder)
+    maker = MemberMaker(family, cache, engine.sha256, options.jobs, progress)
+    delivered = maker.deliver()
+    parts = {item.member.id: cut(item.travels.path, options.part_bytes) for item in delivered}
+    manifest = write_manifest(_fields(family, delivered, parts, page, engine))
+    release = read_manifest(manifest).release
+    files = build_page(page, release)
+    immutable: dict[str, bytes | PartSource] = {part.path: part for group in parts.values() for part in group}
+    immutable[engine_path(engine.sha256)] = engine.data
+    immutable |= {path: data for path, data in files.items() if "/" in path}
+    replaced = {path: data for path, data in files.items() if "/" not in path} | {MANIFEST: manifest}
+    written = write_release(out, immutable, replaced, keep_previous=options.keep_previous)
+    cache.prune()
+    return Report(
+        site=out,
+        name=family.name,
+        release=release,
+        members=tuple(_cost(item, parts[item.member.id]) for item in delivered),
+        page_bytes=sum(map(len, files.values())),
+        engine_bytes=len(engine.data),
+        manifest_bytes=len(manifest),
+        written=written,
+        made=tuple(sorted(maker.made)),
+        reused=tuple(sorted(maker.reused)),
+    )
+
+
+def _cost(item: Delivered, parts: list[PartSource]) -> MemberCost:
+    return MemberCost(
+        id=item.member.id,
+        role=item.member.role,
+        kind=item.kind,
+        whole_bytes=item.whole.byte_count,
+        delivered_bytes=item.travels.byte_count,
+        part_count=len(parts),
+        changed_codes=item.changed_codes,
+    )
+
+
+def _fields(
+    family: Family,
+    delivered: list[Delivered],
+    parts: dict[str, list[PartSource]],
+    page: PageSource,
+    engine: EngineFile,
+) -> dict[str, Any]:
+    """The manifest's fields (docs/formats/manifest.md)."""
+    header = read_container(delivered[0].whole.path).header
+    entries = [(item.member.role, _entry(item, parts[item.member.id])) for item in delivered]
+    return {
+        "name": family.name,
+        "title": family.title,
+        "container": {"tag": f"{header.tag:#010x}", "generation": header.generation},
+        "numerics": NUMERICS,
+        "app": {"path": app_path(page.sha256), "sha256": page.sha256},
+        "engine": {
+            "path": engine_path(engine.sha256),
+            "bytes": len(engine.data),
+            "sha256": engine.sha256,
+            "abi": engine.abi,
+        },
+        **{role: entry for role, entry in entries if role != "specialist"},
+        "specialists": [entry for role, entry in entries if role == "specialist"],
+        **({"examples": list(family.examples)} if family.examples else {}),
+    }
+
+
+def _entry(item: Delivered, parts: list[PartSource]) -> dict[str, Any]:
+    member = item.member
+    delivery: dict[str, Any] = {
+        "kind": item.kind,
+        "bytes": item.travels.byte_count,
+        "parts": [{"path": part.path, "bytes": part.byte_count, "sha256": part.sha256} for part in parts],
+    }
+    if item.kind == "patch":
+        delivery["sha256"] = item.travels.sha256
+    entry: dict[str, Any] = {
+        "id": member.id,
+        "title": member.title,
+        "about": member.about,
+        "bytes": item.whole.byte_count,
+        "sha256": item.whole.sha256,
+        "delivery": delivery,
+        "prompt": _prompt(member),
+    }
+    if member.max_new_tokens is not None:
+        entry["max_new_tokens"] = member.max_new_tokens
+    if member.role == "specialist":
+        entry["changed_codes"] = item.changed_codes
+    return entry
+
+
+def _prompt(member: Member) -> dict[str, Any]:
+    return {"system": member.system, "tools": member.tools, "context_turns": member.context_turns}

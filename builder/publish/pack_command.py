@@ -1,0 +1,98 @@
+"""`pack [FAMILY.toml]`: write a family as a static site and say what it costs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as Bar
+
+from builder.errors import UsageError
+from builder.family.family import load_family
+from builder.publish.cache import FOLDER_NAME
+from builder.publish.members import Progress
+from builder.publish.pack import Options, Report, pack
+from builder.publish.pages import default_web_folder
+from builder.publish.parts import parse_part_size
+from builder.publish.report import print_report, report_document
+
+JOBS_MAX = 64
+JOBS_DEFAULT_MAX = 4  # Each job holds the base, one member and the patch maker's working memory.
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "family", nargs="?", type=Path, metavar="FAMILY.toml", help="default: the demo family"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="SITE", help="folder to write the site to")
+    parser.add_argument(
+        "--part-size", default="8MiB", metavar="SIZE", help="largest file, up to 25MiB (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--jobs", type=int, metavar="N", help="members to work on at a time (default: one per processor)"
+    )
+    parser.add_argument(
+        "--cache", type=Path, metavar="DIR", help=f"default: {FOLDER_NAME} beside FAMILY.toml"
+    )
+    parser.add_argument(
+        "--drop-previous",
+        action="store_true",
+        help="remove the files of the release before, which open tabs may still want",
+    )
+    parser.add_argument("--json", action="store_true", help="end with one JSON document on a line")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Pack; stdout is the table, stderr is progress."""
+    jobs = arguments.jobs if arguments.jobs is not None else min(os.cpu_count() or 1, JOBS_DEFAULT_MAX)
+    if not 1 <= jobs <= JOBS_MAX:
+        raise UsageError(f"--jobs: is {jobs}, must be 1 to {JOBS_MAX}")
+    out: Path = arguments.out
+    family = arguments.family or demo_family()
+    options = Options(
+        part_bytes=parse_part_size(arguments.part_size),
+        jobs=jobs,
+        cache_folder=arguments.cache or (arguments.family or out.absolute()).parent / FOLDER_NAME,
+        web_folder=default_web_folder(),
+        keep_previous=not arguments.drop_previous,
+    )
+    with _progress() as progress:
+        report = pack(load_family(family), out, options, progress)
+    print_report(report, Console(soft_wrap=True))
+    if arguments.json:
+        print(json.dumps(report_document(report)))
+    print(_last_line(report), file=sys.stderr)
+    return 0
+
+
+def demo_family() -> Path:
+    """The family file of the demo: inside an installed package, or in the checkout."""
+    packaged = Path(__file__).parent / "demo" / "family.toml"
+    return packaged if packaged.is_file() else Path(__file__).parents[2] / "examples" / "demo" / "family.toml"
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """A bar on a terminal, one line per step elsewhere; both on stderr."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda step, done, total: print(f"pack: {step}", file=sys.stderr)
+        return
+    columns = (TextColumn("pack"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    with Bar(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda step, done, total: bar.update(task, description=step, completed=done, total=total)
+
+
+def _last_line(report: Report) -> str:
+    parts = sum(cost.part_count for cost in report.members)
+    what = f"{len(report.members)} models, {parts} parts, release {report.release[:12]}"
+    return f"pack: {report.site}: {what}; {len(report.made)} steps done, {len(report.reused)} reused"

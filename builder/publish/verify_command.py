@@ -1,0 +1,43 @@
+"""`verify SITE`: rebuild every model of a site and prove every file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from builder.publish.verify import Verdict, verify
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("site", type=Path, metavar="SITE", help="folder that pack wrote")
+    parser.add_argument("--json", action="store_true", help="end with one JSON document on a line")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Verify; stdout has a line per proved model, stderr a sentence per mismatch."""
+    verdict = verify(arguments.site)
+    for member_id, byte_count, sha256 in verdict.models:
+        print(f"{member_id} {byte_count} {sha256[:12]}")
+    for sentence in verdict.mismatches:
+        print(sentence, file=sys.stderr)
+    if verdict.foreign:
+        names = ", ".join(verdict.foreign[:5])
+        more = "" if len(verdict.foreign) <= 5 else f" and {len(verdict.foreign) - 5} more"
+        print(f"verify: not made by pack, left alone: {names}{more}", file=sys.stderr)
+    if arguments.json:
+        print(json.dumps(_document(verdict)))
+    counts = f"{len(verdict.models)} models, {verdict.part_count} parts, {len(verdict.mismatches)} mismatches"
+    print(f"verify: {counts}", file=sys.stderr)
+    return 1 if verdict.mismatches else 0
+
+
+def _document(verdict: Verdict) -> dict[str, object]:
+    return {
+        "models": [{"id": name, "bytes": size, "sha256": sha256} for name, size, sha256 in verdict.models],
+        "parts": verdict.part_count,
+        "mismatches": verdict.mismatches,
+        "foreign": verdict.foreign,
+    }

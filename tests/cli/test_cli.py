@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from argparse import ArgumentParser, Namespace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from builder import cli
+from builder.cli import COMMANDS
+from builder.errors import MissingExtraError, RefusedError, UsageError
+from tests.cli.conftest import Run
+
+HEAVY = ["jax", "matplotlib", "onnx", "sentencepiece", "torch"]
+WITHOUT_TORCH = [name for name in COMMANDS if name != "experts"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_each_command_says_what_it_is_for(run: Run, command: str) -> None:
+    code, out, err = run(command, "--help")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"usage: python -m builder {command} ")
+    assert COMMANDS[command][1].capitalize()[:20] in out
+
+
+def test_help_lists_every_command(run: Run) -> None:
+    code, out, _ = run("--help")
+    assert code == 0
+    for name, (_, line) in COMMANDS.items():
+        assert name in out
+        assert line.split()[0] in out
+
+
+@pytest.mark.parametrize("words", [[], ["pakc"], ["pack", "--otu", "site"], ["pack"]])
+def test_wrong_usage_is_exit_2_with_the_usage_on_stderr(run: Run, words: list[str]) -> None:
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert err.startswith("usage: python -m builder")
+    assert "Traceback" not in err
+
+
+def test_heavy_packages_are_imported_only_by_who_needs_them() -> None:
+    program = (
+        "import importlib, json, sys\nfrom builder.cli import COMMANDS\n"
+        f"for name in {WITHOUT_TORCH!r}: importlib.import_module(COMMANDS[name][0])\n"
+        f"print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == []
+
+
+def fail(error: BaseException) -> Any:
+    def run(arguments: Namespace) -> int:
+        raise error
+
+    def add_arguments(parser: ArgumentParser) -> None:
+        """No arguments."""
+
+    return lambda name: SimpleNamespace(run=run, add_arguments=add_arguments)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        (RefusedError("x.cact: tag: is 0, must be 1"), 1, "pack: x.cact: tag: is 0, must be 1\n"),
+        (UsageError("--jobs: is 0, must be 1 to 64"), 2, "pack: --jobs: is 0, must be 1 to 64\n"),
+        (MissingExtraError("chat --reference", "reference"), 2, "saguaro[reference]'\n"),
+        (
+            FileNotFoundError(2, "No such file or directory", "a.toml"),
+            1,
+            "pack: a.toml: no such file or directory\n",
+        ),
+        (OSError(28, "No space left on device"), 1, "pack: no space left on device\n"),
+        (KeyboardInterrupt(), 130, "pack: stopped\n"),
+    ],
+)
+def test_each_failure_is_one_sentence_and_its_exit_code(
+    run: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, sentence: str
+) -> None:
+    monkeypatch.setattr(cli, "importlib", SimpleNamespace(import_module=fail(error)))
+    found, out, err = run("pack")
+    assert (found, out) == (code, "")
+    assert err.endswith(sentence)
+    assert err.count("\n") == 1
+
+
+def test_our_own_mistakes_are_not_hidden(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "importlib", SimpleNamespace(import_module=fail(ZeroDivisionError("ours"))))
+    with pytest.raises(ZeroDivisionError):
+        run("pack")
