@@ -1,6 +1,6 @@
 """The engine as a published file.
 
-Owns: finding the built `engine.wasm` and asking it for its interface version. Knows nothing of: what it does.
+Owns: the bytes of the built `engine.wasm` and their hash. Knows nothing of: what the engine does.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ import hashlib
 from dataclasses import dataclass
 from importlib import resources
 
-import wasmtime
-
-from builder.errors import RefusedError, refusal
+from builder.runtime.host import ABI_VERSION, packaged_module
 
 
 @dataclass(frozen=True)
@@ -24,17 +22,7 @@ class EngineFile:
 
 
 def read_engine() -> EngineFile:
-    """The engine of this package. Raises RefusedError if it was never built."""
-    path = resources.files("builder.runtime").joinpath("engine.wasm")
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        sentence = refusal(
-            path, "file", found="missing", allowed="built", next_step="run: python engine/build.py"
-        )
-        raise RefusedError(sentence, code="engine_missing") from None
-    store = wasmtime.Store()
-    exports = wasmtime.Instance(store, wasmtime.Module(store.engine, data), []).exports(store)
-    version = exports["sg_abi_version"]
-    assert isinstance(version, wasmtime.Func)
-    return EngineFile(data, hashlib.sha256(data).hexdigest(), int(version(store)))
+    """The engine of this package. Raises RefusedError (engine_missing, engine_mismatch)."""
+    packaged_module()  # Refuses what is not an engine of this interface version.
+    data = resources.files("builder.runtime").joinpath("engine.wasm").read_bytes()
+    return EngineFile(data, hashlib.sha256(data).hexdigest(), ABI_VERSION)

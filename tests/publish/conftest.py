@@ -60,6 +60,7 @@ def web(tmp_path: Path) -> Callable[..., Path]:
 FAMILY = """[family]
 name = "house"
 title = "A house"
+examples = ["turn on the light"]
 
 [base]
 cact = "base.cact"

@@ -54,6 +54,7 @@ def test_manifest_says_what_the_family_file_says(site: Path) -> None:
     home = manifest.member("home")
     assert (manifest.name, manifest.title, manifest.numerics) == ("house", "A house", "exact")
     assert (manifest.container.tag, manifest.container.generation) == ("0x05e12a84", 3)
+    assert manifest.examples == ("turn on the light",)
     assert (home.title, home.about, home.prompt.tools) == ("Home", "lights", '[{"name":"set_light"}]')
     assert [specialist.max_new_tokens for specialist in manifest.specialists] == [128, 32]
     assert manifest.router is not None
