@@ -64,6 +64,7 @@ def test_heads_keep_leaves_the_confidence_head_where_the_base_has_it(upstream_fi
         assert tuned.raw(f"heads.confidence.{name}") == base.raw(f"heads.confidence.{name}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", [2, 4])
 @pytest.mark.parametrize("tuned", [False, True])
 def test_a_depth_rung_equals_upstreams(upstream_files, export, tmp_path, layers, tuned):
@@ -74,6 +75,7 @@ def test_a_depth_rung_equals_upstreams(upstream_files, export, tmp_path, layers,
     assert read_container(ours).header.layer_count == layers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -95,12 +97,14 @@ def test_other_geometries_equal_upstreams(export, tmp_path, changes):
     assert differing(export(checkpoint), theirs, checkpoint) <= 2
 
 
+@pytest.mark.slow
 def test_a_carried_ladder_order_decides_which_blocks_stay(export, tmp_path):
     checkpoint = upstream.write_checkpoint(tmp_path / "c.safetensors", ladder_order=(4, 0, 1, 3, 2))
     theirs = upstream.build(checkpoint, tmp_path / "theirs.cact", layers=3)
     assert differing(export(checkpoint, layers=3), theirs, checkpoint, layers=3) <= 2
 
 
+@pytest.mark.slow
 def test_a_width_ladder_keeps_the_split_permutations_that_it_was_trained_with(export, tmp_path):
     # `needle build` forgets them (finetune.rung clears ladder_widths); upstream's model and exporter do not.
     checkpoint = upstream.write_checkpoint(tmp_path / "c.safetensors", num_layers=4, ladder_widths=(64,))
@@ -139,6 +143,7 @@ def test_a_partial_config_that_switches_tensors_off_is_refused_unless_asked_for(
     assert caught.value.code == "unused_tensors"
 
 
+@pytest.mark.slow
 def test_a_rank_sixteen_adapter_equals_upstreams(upstream_files, export, tmp_path):
     checkpoint = upstream_files.checkpoint
     adapter = upstream.write_adapter(tmp_path / "a.safetensors", checkpoint, rank=16, seed=9)
