@@ -35,7 +35,6 @@ export class Member {
   #channel = null;
   /** @type {'asleep' | 'opening' | 'ready'} */
   #worker = 'asleep';
-  #fetching = 0;
   #memoryBytes = 0;
   #lastMemoryBytes = 0;
   /** @type {FamilyError | null} */
@@ -89,7 +88,7 @@ export class Member {
   /** Fetches what is missing, and stops there. @param {AbortSignal | undefined} signal */
   async fetch(signal) {
     await this.#noting(async () => {
-      for await (const bytes of this.#read(this.parts, signal)) void bytes;
+      for await (const bytes of this.#options.source.read(this.parts, signal)) void bytes;
     });
   }
 
@@ -170,34 +169,13 @@ export class Member {
 
   /** @param {AbortSignal | undefined} signal @returns {Record<Stream, AsyncGenerator<Uint8Array<ArrayBuffer>>>} */
   #streams(signal) {
-    const { delivery } = this.spec;
+    const { manifest, source } = this.#options;
+    const { parts } = this.spec.delivery;
     return {
-      file: this.#read(delivery.parts, signal),
-      base: this.#read(this.#options.manifest.base.delivery.parts, signal),
-      patch: this.#read(delivery.parts, signal),
+      file: source.read(parts, signal),
+      base: source.read(manifest.base.delivery.parts, signal),
+      patch: source.read(parts, signal),
     };
-  }
-
-  /**
-   * Parts in order; the member counts as downloading while one is awaited.
-   * @param {MemberSpec['delivery']['parts']} parts
-   * @param {AbortSignal | undefined} signal
-   */
-  async *#read(parts, signal) {
-    const iterator = this.#options.source.read(parts, signal);
-    for (let step = await this.#counting(iterator.next()); !step.done; step = await this.#counting(iterator.next())) {
-      yield step.value;
-    }
-  }
-
-  /** @template T @param {Promise<T>} fetching */
-  async #counting(fetching) {
-    this.#fetching += 1;
-    try {
-      return await fetching;
-    } finally {
-      this.#fetching -= 1;
-    }
   }
 
   /** Keeps the failure for the status, until the next try. @param {() => Promise<void>} action */
@@ -217,7 +195,7 @@ export class Member {
   /** @param {boolean} isStored @returns {MemberState} */
   #state(isStored) {
     if (this.isReady) return 'ready';
-    if (this.#fetching > 0 && !isStored) return 'downloading';
+    if (this.#options.source.isArriving(this.spec.delivery.parts)) return 'downloading';
     if (this.#worker === 'opening') return 'opening';
     if (this.#error) return 'failed';
     return isStored ? 'stored' : 'absent';

@@ -29,6 +29,8 @@ export class PartSource {
   #options;
   /** Bytes here, by hash. @type {Map<string, number>} */
   #received = new Map();
+  /** Hashes of what is on its way. @type {Set<string>} */
+  #arriving = new Set();
 
   /** @param {PartSourceOptions} options */
   constructor(options) {
@@ -46,19 +48,23 @@ export class PartSource {
     return parts.reduce((sum, part) => sum + Math.min(this.#received.get(part.sha256) ?? 0, part.bytes), 0);
   }
 
+  /** Whether one of these parts is on its way, for whomever. @param {readonly Part[]} parts */
+  isArriving(parts) {
+    return parts.some(({ sha256 }) => this.#arriving.has(sha256));
+  }
+
   /**
    * The bytes of one part, proved; the caller owns the buffer.
    * @param {Part} part
    * @param {AbortSignal | undefined} signal
    */
   async obtain(part, signal) {
-    const { host, hash, idleMs, retryMs, root, store, withLock } = this.#options;
+    const { root, store, withLock } = this.#options;
     throwIfAborted(signal);
     return withLock(`saguaro-part ${root.pathname} ${part.sha256}`, signal, async () => {
       const stored = await this.#proven(part);
       if (stored) return stored;
-      const onBytes = (/** @type {number} */ bytes) => this.#note(part, bytes);
-      const bytes = await downloadPart(new URL(part.path, root), part, { host, hash, signal, idleMs, retryMs, onBytes });
+      const bytes = await this.#download(part, signal);
       await store.put(part.sha256, bytes);
       return bytes;
     });
@@ -91,6 +97,20 @@ export class PartSource {
     await this.#options.store.delete(sha256);
     this.#received.delete(sha256);
     this.#options.onChange();
+  }
+
+  /** @param {Part} part @param {AbortSignal | undefined} signal */
+  async #download(part, signal) {
+    const { host, hash, idleMs, onChange, retryMs, root } = this.#options;
+    const onBytes = (/** @type {number} */ bytes) => this.#note(part, bytes);
+    this.#arriving.add(part.sha256);
+    onChange();
+    try {
+      return await downloadPart(new URL(part.path, root), part, { host, hash, signal, idleMs, retryMs, onBytes });
+    } finally {
+      this.#arriving.delete(part.sha256);
+      onChange();
+    }
   }
 
   /** What the store has, if it is still good; else the store loses it. @param {Part} part */

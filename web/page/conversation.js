@@ -12,6 +12,7 @@
 import { FamilyError } from '../family/index.js';
 import { AnswerView } from './answer_view.js';
 import { h, the } from './dom.js';
+import { formatList } from './format.js';
 
 const NEAR_END_PX = 120;
 
@@ -26,12 +27,17 @@ export class Conversation {
   #turns = [];
   /** @type {AbortController | null} */
   #running = null;
+  /** What travels for which member; named when the download begins, so that the words stay.
+   *  @type {{ member: string, title: string, isHere: boolean } | null} */
+  #travelling = null;
 
   /** @param {Family} family @param {Composer} composer @param {DownloadView} download */
   constructor(family, composer, download) {
     this.#family = family;
     this.#composer = composer;
     this.#download = download;
+    // What was opened at the lower edge comes into view; toggle events do not bubble.
+    this.#list.addEventListener('toggle', ({ target }) => target instanceof Element && target.scrollIntoView({ block: 'nearest' }), true);
   }
 
   get isEmpty() {
@@ -99,11 +105,13 @@ export class Conversation {
 
   /** @param {RespondProgress} progress @param {AnswerView} view */
   #follow(progress, view) {
+    if (progress.phase === 'open' && this.#travelling?.isHere === false) return;
     if (progress.phase !== 'download') this.#download.hide();
     switch (progress.phase) {
       case 'download': {
-        const title = this.#titleOf(progress.member);
-        this.#download.show(title, progress.haveBytes, progress.totalBytes);
+        const { member, haveBytes, totalBytes } = progress;
+        const title = this.#travellingTitle(member, haveBytes === totalBytes);
+        this.#download.show(title, haveBytes, totalBytes);
         return this.#phase(view, `Downloading ${title}`);
       }
       case 'open':
@@ -120,6 +128,17 @@ export class Conversation {
       default:
         return /** @type {never} */ (progress);
     }
+  }
+
+  /** The member, and the base if that is missing too. @param {string} id @param {boolean} isHere */
+  #travellingTitle(id, isHere) {
+    const known = this.#travelling?.member === id && !this.#travelling.isHere ? this.#travelling.title : null;
+    const missing = this.#family.members.filter(
+      (member) => member.haveBytes < member.downloadBytes && (member.role === 'base' || member.id === id),
+    );
+    const title = known ?? (formatList(missing.map((member) => member.title)) || this.#titleOf(id));
+    this.#travelling = { member: id, title, isHere };
+    return title;
   }
 
   /** @param {AnswerView} view @param {string} words */

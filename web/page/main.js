@@ -120,8 +120,8 @@ function costSentence(all) {
   const needed = all.filter(({ role }) => role !== 'specialist');
   const missing = needed.reduce((sum, { downloadBytes, haveBytes }) => sum + downloadBytes - haveBytes, 0);
   const specialists = all.filter(({ role, haveBytes, downloadBytes }) => role === 'specialist' && haveBytes < downloadBytes);
-  const each = specialists.length > 0 ? ` A specialist adds about ${formatBytes(Math.max(...specialists.map((m) => m.downloadBytes)))} when it is first needed.` : '';
-  if (missing > 0) return `Your first message downloads ${formatBytes(missing)}; after that it works offline.${each}`;
+  const each = specialists.length > 0 ? ` Specialists add up to ${formatBytes(Math.max(...specialists.map((m) => m.downloadBytes)))} each, when first needed.` : '';
+  if (missing > 0) return `Your first message downloads ${formatBytes(missing)}; then it works offline.${each}`;
   return `It is on this device and works offline.${each}`;
 }
 

@@ -77,8 +77,8 @@ class MemberRow {
       'li',
       { class: 'member', 'data-id': id },
       h('span', { class: 'dot', 'data-hue': hue }),
-      h('div', { class: 'member-words' }, h('strong', {}, title), h('p', { class: 'fine' }, purpose)),
-      h('div', { class: 'member-figures' }, this.#state, this.#cost),
+      h('p', { class: 'member-title' }, h('strong', {}, title), this.#state),
+      h('p', { class: 'member-about' }, h('span', {}, purpose), this.#cost),
       this.#button,
       this.#bar,
       this.#trouble,
@@ -96,9 +96,10 @@ class MemberRow {
     this.#bar.hidden = state !== 'downloading';
     this.#bar.value = haveBytes / downloadBytes;
     this.#isHere = haveBytes === downloadBytes;
-    const verb = this.#isHere ? 'Delete' : state === 'failed' || isPartial ? 'Resume' : 'Download';
-    this.#button.textContent = verb;
-    this.#button.setAttribute('aria-label', `${verb} ${title}`);
+    const label = `${this.#isHere ? 'Delete' : state === 'failed' || isPartial ? 'Resume' : 'Download'} ${title}`;
+    this.#button.dataset.icon = this.#isHere ? 'delete' : 'download';
+    this.#button.setAttribute('aria-label', label);
+    this.#button.title = label;
     this.#button.disabled = state === 'downloading' || state === 'opening';
     this.#trouble.hidden = error === null;
     this.#trouble.textContent = error ? `${sentenceFor(error.code).what} ${sentenceFor(error.code).next}` : '';

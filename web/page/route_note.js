@@ -52,7 +52,7 @@ function scoreTable({ route }, titles) {
       h('td', {}, score === null ? '\u2013' : i === 0 ? '0' : formatScore(score)),
     ),
   );
-  return h('table', { class: 'scores' }, h('caption', {}, 'Router scores; the best one above 0 answers'), h('tbody', {}, ...rows));
+  return h('table', { class: 'scores', 'aria-label': 'Router scores' }, h('tbody', {}, ...rows));
 }
 
 /** @param {Answer['envelope']} envelope */

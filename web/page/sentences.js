@@ -54,7 +54,7 @@ export function sentenceFor(code) {
 /**
  * Why the base answered in the place of another model.
  * @param {RouteReason} reason
- * @param {string} title of the model that should have answered
+ * @param {string} title of the model that should have answered; empty if none was chosen
  * @param {string | null} code the cause, if one was thrown
  */
 export function fallbackSentence(reason, title, code) {
@@ -62,19 +62,19 @@ export function fallbackSentence(reason, title, code) {
     case 'none':
       return '';
     case 'router_unavailable':
-      return `nobody could choose: ${lower(sentenceFor(code).what)}`;
+      return `nobody could choose; ${lower(sentenceFor(code).what)}`;
     case 'over_budget':
-      return `${title} does not fit into memory.`;
+      return 'it does not fit into memory.';
     case 'context_full':
-      return title ? `the message is too long for ${title}.` : 'the message is too long to choose a specialist.';
+      return `the message is too long ${title ? 'for it' : 'to choose a specialist'}.`;
     case 'answer_truncated':
-      return `${title} did not come to an end.`;
+      return 'it did not come to an end.';
     case 'answer_malformed':
-      return `${title} gave no usable answer.`;
+      return 'it gave no usable answer.';
     case 'worker_lost':
-      return `${title} stopped working.`;
+      return 'it stopped working.';
     case 'member_unavailable':
-      return `${title} is not available. ${sentenceFor(code).what}`;
+      return lower(sentenceFor(code).what);
     default:
       return /** @type {never} */ (reason);
   }

@@ -18,8 +18,8 @@ const SHA256_STATE_BYTES = 104;
 const DIGEST_BYTES = 32;
 /** Ids handed over in one call; a longer prefill comes in blocks anyway. */
 const ID_COUNT_MAX = 4096;
-/** One piece and what was held back of the last; pieces are short, this is plenty. */
-const PIECE_BYTES_MAX = 4096;
+/** The longest piece that a container can hold, and what may have been held back before it. */
+const PIECE_BYTES_MAX = 65536 + 16;
 /** The fields of sg_model_info, in order, 4 bytes each. */
 const INFO_FIELDS = /** @type {const} */ ([
   ...['tag', 'vocab_count', 'out_vocab_count', 'piece_count', 'layer_count', 'd_model', 'max_seq_len'],
@@ -86,8 +86,8 @@ export class Model {
     this.#session = 0;
     const utf8 = new TextEncoder().encode(text);
     const scratchBytes = this.#engine.call('sg_encode_scratch_size', utf8.length) >>> 0;
-    // Byte fallback gives at most one id per byte, a dummy prefix a few more.
-    const idCount = utf8.length + 8;
+    // A space becomes U+2581, which is three bytes and, by byte fallback, up to three ids; so does a dummy prefix.
+    const idCount = 3 * utf8.length + 3;
     const idsOffset = 16 * Math.ceil(scratchBytes / 16);
     const textOffset = idsOffset + 4 * idCount;
     const scratch = this.#workspace.take(textOffset + utf8.length);
