@@ -215,6 +215,9 @@ def _refuse_field(source: object, error: ValidationError) -> NoReturn:
         refuse("unknown_key", source, where, found="not a key of the format", allowed="left out")
     if first["type"] == "missing":
         refuse("missing_key", source, where, found="missing", allowed="given")
+    if first["type"] == "union_tag_invalid":
+        found, allowed = short(first["ctx"]["tag"]), f"one of {first['ctx']['expected_tags']}"
+        refuse("bad_field", source, f"{where}.kind", found=found, allowed=allowed)
     if first["type"] == "string_pattern_mismatch":
         allowed = f"text of the form {first['ctx']['pattern']}"
     else:
