@@ -6,7 +6,8 @@ Nothing of `builder` is used, so that a mistake in our reader cannot hide.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from needle.model.export import read_export
 
 MLP = ("d1", "d2", "b2", "d3", "d4", "w1a", "w1b", "w2a", "w2b", "w3a", "w3b", "cond_v", "cond_u")
 HEAD_TENSORS = ("probes", "gain", "query", "row_bias", "proj", "bias")
+HEAD_NAMES = ("embedding", "confidence", "router")
 PAD_ID = 0
+LENGTH_STEP = 128
 
 
 class JaxOracle:
@@ -29,23 +32,41 @@ class JaxOracle:
         self.config = _config(geometry, split_permutations)
         named = _by_name(geometry, tensors)
         self.params = _params(geometry, named)
-        self.model = SimpleAttentionNetwork(self.config)
-        self._heads = {head.key: head for head in HEADS if head.key in self.params}
-        self._forward = jax.jit(lambda params, ids: self.model.apply({"params": params}, ids, quant=quant))
+        self._forward = _compiled(_hashable(self.config), quant)
 
-    def logits(self, sequences: Sequence[Sequence[int]], length: int) -> list[np.ndarray]:
-        """Logits (T, out_vocab) f32 of each sequence; all are padded to one `length`, which compiles once."""
-        padded = np.full((len(sequences), length), PAD_ID, np.int32)
-        for row, sequence in zip(padded, sequences, strict=True):
-            row[: len(sequence)] = sequence
-        out = [np.asarray(self._forward(self.params, jnp.asarray(row[None])))[0] for row in padded]
-        return [rows[: len(sequence)] for rows, sequence in zip(out, sequences, strict=True)]
+    def logits(self, ids: Sequence[int]) -> np.ndarray:
+        """Logits (T, out_vocab) f32 of every position. Ids are padded, so that few lengths are compiled."""
+        length = min(-(-len(ids) // LENGTH_STEP) * LENGTH_STEP, self.config.max_seq_len)
+        padded = np.full((1, length), PAD_ID, np.int32)
+        padded[0, : len(ids)] = ids
+        return np.asarray(self._forward(self.params, jnp.asarray(padded)))[0, : len(ids)]
 
-    def head(self, name: str, ids: Sequence[int]) -> np.ndarray:
-        """What a probe head says of the tokens, (outputs,) f32; the confidence before its sigmoid."""
-        method = getattr(SimpleAttentionNetwork, f"forward_{name}")
-        said = self.model.apply({"params": self.params}, jnp.asarray([ids], jnp.int32), method=method)
-        return np.atleast_1d(np.asarray(said)[0])
+    def heads(self, ids: Sequence[int]) -> dict[str, np.ndarray]:
+        """What each probe head says of the tokens, (outputs,) f32; the confidence before its sigmoid."""
+
+        def all_heads(model: SimpleAttentionNetwork, tokens: jax.Array) -> dict[str, jax.Array]:
+            said = (
+                model.forward_embedding(tokens),
+                model.forward_confidence(tokens),
+                model.forward_router(tokens),
+            )
+            return dict(zip(("embedding", "confidence", "router"), said, strict=True))
+
+        model = SimpleAttentionNetwork(self.config)
+        apply = jax.jit(lambda params, tokens: model.apply({"params": params}, tokens, method=all_heads))
+        said = apply(self.params, jnp.asarray([ids], jnp.int32))
+        return {name: np.atleast_1d(np.asarray(value)[0]) for name, value in said.items()}
+
+
+def _hashable(config: TransformerConfig) -> tuple[tuple[str, Any], ...]:
+    return tuple(sorted((key, value) for key, value in config.__dict__.items()))
+
+
+@functools.cache
+def _compiled(config: tuple[tuple[str, Any], ...], quant: bool) -> Callable[..., jax.Array]:
+    """Members of a family have one geometry, and compiling takes longer than all the rest."""
+    model = SimpleAttentionNetwork(TransformerConfig(**dict(config)))
+    return jax.jit(lambda params, ids: model.apply({"params": params}, ids, quant=quant))
 
 
 def _config(g: dict[str, Any], split_permutations: bool) -> TransformerConfig:
