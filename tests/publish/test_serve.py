@@ -95,6 +95,22 @@ def test_head_is_get_without_the_body(server: SiteServer) -> None:
     assert (status, body, headers["Content-Length"]) == (200, b"", str(len(BODY)))
 
 
+def test_connection_is_kept_and_a_head_leaves_nothing_on_it(server: SiteServer) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=20)
+    for method, path, status in [
+        ("HEAD", PART, 200),
+        ("GET", "none", 404),
+        ("HEAD", "none", 404),
+        ("GET", "sw.js", 200),
+    ]:
+        connection.request(method, "/sub/path/" + path)
+        response = connection.getresponse()
+        assert response.status == status
+        last = response.read()
+    assert last == FILES["sw.js"]
+    connection.close()
+
+
 def test_known_version_is_not_sent_again(server: SiteServer) -> None:
     tag = ask(server, "/sub/path/" + PART)[1]["ETag"]
     for known in (tag, f'"x", W/{tag}', "*"):
