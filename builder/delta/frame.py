@@ -44,6 +44,8 @@ class Segment:
     block_rows: int
     bits: int
     table_index: int
+    rank: int
+    """Of a guided CQ segment; else 0."""
     field_bytes: int
     payloads: tuple[memoryview, ...]
 
@@ -106,10 +108,11 @@ def _read_segment(cursor: _Cursor, base_offset: int, target_offset: int) -> Segm
             raise _bad("patch_bad_segment", "segment.block_rows", block_rows, "above 0", start)
     if kind in (SegmentKind.CQ, SegmentKind.TABLE):
         bits, table_index = fields.byte("segment.bits"), fields.byte("segment.table_index")
+    is_guided = kind is SegmentKind.CQ and coder == layout.CODER_GUIDED
+    rank = fields.byte("segment.rank") if is_guided else 0
     field_bytes = cursor.offset - start
-    payload_count = (
-        -(-row_count // block_rows) if kind is SegmentKind.CQ else int(kind is not SegmentKind.COPY)
-    )
+    block_count = -(-row_count // block_rows) if kind is SegmentKind.CQ else 0
+    payload_count = block_count + is_guided or int(kind is not SegmentKind.COPY)
     payloads = tuple(cursor.payload() for _ in range(payload_count))
     return Segment(
         kind,
@@ -117,7 +120,7 @@ def _read_segment(cursor: _Cursor, base_offset: int, target_offset: int) -> Segm
         base_offset + base_skip,
         target_offset,
         target_bytes,
-        *(row_count, group_count, block_rows, bits, table_index, field_bytes, payloads),
+        *(row_count, group_count, block_rows, bits, table_index, rank, field_bytes, payloads),
     )
 
 

@@ -15,7 +15,7 @@ from builder.cact.reader import Container, read_container
 from builder.delta.frame import PatchHeader, Segment, read_patch_header, read_segments
 from builder.delta.layout import SegmentKind
 
-PARTS = ("side", "code", "norm", "table", "literal", "frame")
+PARTS = ("side", "row", "code", "table", "literal", "frame")
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,13 @@ class SegmentReport:
     target_bytes: int
     tensor: str | None
     """Canonical name of the tensor that a CQ segment fills, where the base is at hand."""
+    rank: int = 0
+    """Of the predicted shift; 0 for all but guided CQ segments."""
     side_bytes: int = 0
+    """The shift's Q."""
+    row_bytes: int = 0
+    """Norms, and the shift's P."""
     code_bytes: int = 0
-    norm_bytes: int = 0
     table_bytes: int = 0
     literal_bytes: int = 0
     frame_bytes: int = 0
@@ -76,17 +80,25 @@ def _report(segment: Segment, names: dict[int, str]) -> SegmentReport:
     costs = {"frame_bytes": segment.field_bytes + 4 * len(segment.payloads)}
     tensor = None
     if segment.kind is SegmentKind.CQ:
-        norm_bytes = sum(int.from_bytes(payload[:4], "little") for payload in segment.payloads)
-        costs["norm_bytes"] = norm_bytes
-        costs["frame_bytes"] += 4 * len(segment.payloads)
-        costs["code_bytes"] = payload_bytes - norm_bytes - 4 * len(segment.payloads)
+        blocks = segment.payloads[1:] if segment.rank else segment.payloads
+        row_bytes = sum(int.from_bytes(block[:4], "little") for block in blocks)
+        costs["row_bytes"] = row_bytes
+        costs["side_bytes"] = payload_bytes - sum(len(block) for block in blocks)
+        costs["frame_bytes"] += 4 * len(blocks)
+        costs["code_bytes"] = sum(len(block) for block in blocks) - row_bytes - 4 * len(blocks)
         tensor = names.get(segment.base_offset)
     elif segment.kind is SegmentKind.TABLE:
         costs["table_bytes"] = payload_bytes
     else:
         costs["literal_bytes"] = payload_bytes
     return SegmentReport(
-        segment.kind, segment.coder, segment.target_offset, segment.target_bytes, tensor, **costs
+        segment.kind,
+        segment.coder,
+        segment.target_offset,
+        segment.target_bytes,
+        tensor,
+        segment.rank,
+        **costs,
     )
 
 

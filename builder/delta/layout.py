@@ -18,6 +18,7 @@ TRAILER_BYTES = 8
 FIELDS_MAX = 64
 PAYLOAD_MAX = 256 * 1024
 GROUP_CODES = 128
+CODER_GUIDED = 2
 
 
 class SegmentKind(enum.IntEnum):

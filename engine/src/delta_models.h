@@ -86,4 +86,41 @@ static inline void sg_encode_signed(struct sg_range_encoder *encoder, struct sg_
         sg_range_encode(encoder, &model->sign, is_negative);
 }
 
+/* Entries of P and Q: signed, of known spread. A class stands for a spread of 2^(class / 3) / 4. Signs are even. */
+#define SG_SIDE_CLASSES 32u
+#define SG_SIDE_LENGTHS 16u
+struct sg_side_model {
+    struct sg_bit length[SG_SIDE_LENGTHS];
+    struct sg_bit head[SG_SIDE_LENGTHS][1u << SG_NUMBER_MODELLED_BITS];
+};
+
+static inline int32_t sg_decode_side(struct sg_range_decoder *decoder, struct sg_side_model *model) {
+    const uint32_t length = sg_decode_tree(decoder, model->length, 4);
+    uint32_t size = length;
+    if (!length)
+        return 0;
+    if (length > 1) {
+        const uint32_t below = length - 1;
+        const uint32_t modelled = below < SG_NUMBER_MODELLED_BITS ? below : SG_NUMBER_MODELLED_BITS;
+        const uint32_t head = sg_decode_tree(decoder, model->head[length], modelled) | 1u << modelled;
+        size = head << (below - modelled) | sg_range_decode_even(decoder, below - modelled);
+    }
+    return sg_range_decode_even(decoder, 1) ? -(int32_t)size : (int32_t)size;
+}
+
+static inline void sg_encode_side(struct sg_range_encoder *encoder, struct sg_side_model *model, int32_t value) {
+    const uint32_t size = (uint32_t)(value < 0 ? -value : value), length = sg_bit_length(size);
+    sg_encode_tree(encoder, model->length, 4, length);
+    if (!length)
+        return;
+    if (length > 1) {
+        const uint32_t below = length - 1;
+        const uint32_t modelled = below < SG_NUMBER_MODELLED_BITS ? below : SG_NUMBER_MODELLED_BITS;
+        const uint32_t rest = below - modelled;
+        sg_encode_tree(encoder, model->head[length], modelled, (size >> rest) & ((1u << modelled) - 1));
+        sg_range_encode_even(encoder, size & ((1u << rest) - 1), rest);
+    }
+    sg_range_encode_even(encoder, value < 0, 1);
+}
+
 #endif

@@ -17,6 +17,12 @@
 struct sg_delta_models {
     struct sg_number_model norm[SG_NORM_CONTEXTS];  /* by the bit length of the norm difference before */
     struct sg_number_model half[SG_NORM_CONTEXTS];  /* the same, for 16-bit floats outside of CQ tensors */
+    struct sg_number_model guided_norm[SG_NORM_CONTEXTS]; /* as norm, for differences to a prediction */
+    struct sg_number_model level;                   /* differences of neighbouring levels */
+    struct sg_number_model gain;                    /* of a component */
+    struct sg_bit side_class[2 * SG_SIDE_CLASSES];
+    struct sg_side_model q[SG_SIDE_CLASSES];
+    struct sg_side_model p[SG_SIDE_CLASSES][3];     /* by how large the row is so far */
     struct sg_number_model word;
     struct sg_bit word_is_repeat[2];                /* by whether the word before was */
     struct sg_number_model frequency[SG_TABLE_CONTEXTS]; /* by the distance of new code and old code */
@@ -41,6 +47,16 @@ static inline uint32_t sg_size_context(uint32_t difference, uint32_t context_cou
     return length < context_count ? length : context_count - 1;
 }
 
+/* Mean size of an entry of a class, in 1/16: 0.8 of its spread. */
+static const uint16_t sg_side_typical[SG_SIDE_CLASSES] = {3,  4,  5,  6,  8,  10,  13,  16,  20,  26,  32,
+                                                          41, 51, 64, 81, 102, 128, 161, 203, 256, 323, 406,
+                                                          512, 645, 813, 1024, 1290, 1625, 2048, 2580, 3251, 4096};
+
+/* 0, 1 or 2: the row's entries so far are smaller than, about or larger than their classes say. */
+static inline uint32_t sg_side_row_context(uint32_t size_sum, uint32_t typical_sum) {
+    return size_sum * 24 < typical_sum ? 0 : size_sum * 12 > typical_sum ? 2 : 1;
+}
+
 static inline uint32_t sg_table_context(uint32_t old_code, uint32_t new_code) {
     const uint32_t distance = old_code < new_code ? new_code - old_code : old_code - new_code;
     return distance < SG_TABLE_CONTEXTS ? distance : SG_TABLE_CONTEXTS - 1;
@@ -57,6 +73,22 @@ static inline void sg_store_u32(uint8_t *bytes, uint32_t value) {
 static inline void sg_store_u64(uint8_t *bytes, uint64_t value) {
     sg_store_u32(bytes, (uint32_t)value);
     sg_store_u32(bytes + 4, (uint32_t)(value >> 32));
+}
+
+/* log2 in 1/65536, rounded down; 0 for 0. */
+static inline uint32_t sg_log2_fixed(uint32_t value) {
+    if (!value)
+        return 0;
+    const uint32_t whole = sg_bit_length(value) - 1;
+    uint64_t mantissa = (uint64_t)value << (31 - whole); /* in [2^31, 2^32): 1.x with 31 bits */
+    uint32_t result = whole;
+    for (int i = 0; i < 16; i++) {
+        mantissa = mantissa * mantissa >> 31;
+        const uint32_t bit = (uint32_t)(mantissa >> 32);
+        mantissa >>= bit;
+        result = result << 1 | bit;
+    }
+    return result;
 }
 
 /* `code_count` (a multiple of 8) codes of `code_bits` (1 to 4) each from a row's bit stream, lowest bits first. */

@@ -8,22 +8,6 @@
 /* A table of its own costs about this much, in 1/65536 bit: some 200 frequencies of 7 bits. */
 #define TABLE_COST ((uint64_t)1400 << 16)
 
-/* log2 in 1/65536, rounded down; 0 for 0. */
-static uint32_t log2_fixed(uint32_t value) {
-    if (!value)
-        return 0;
-    const uint32_t whole = sg_bit_length(value) - 1;
-    uint64_t mantissa = (uint64_t)value << (31 - whole); /* in [2^31, 2^32): 1.x with 31 bits */
-    uint32_t result = whole;
-    for (int i = 0; i < 16; i++) {
-        mantissa = mantissa * mantissa >> 31;
-        const uint32_t bit = (uint32_t)(mantissa >> 32);
-        mantissa >>= bit;
-        result = result << 1 | bit;
-    }
-    return result;
-}
-
 /* Code length of all counted codes under their own frequencies, in 1/65536 bit. */
 static uint64_t counts_cost(const struct sg_code_counts *counts, const struct sg_code_counts *more) {
     uint64_t cost = 0;
@@ -32,10 +16,10 @@ static uint64_t counts_cost(const struct sg_code_counts *counts, const struct sg
         uint32_t total = 0;
         for (uint32_t new_code = 0; new_code < SG_RANS_SYMBOLS; new_code++) {
             const uint32_t count = counts->count[old_code][new_code] + (more ? more->count[old_code][new_code] : 0);
-            spent += (uint64_t)count * log2_fixed(count);
+            spent += (uint64_t)count * sg_log2_fixed(count);
             total += count;
         }
-        cost += (uint64_t)total * log2_fixed(total) - spent;
+        cost += (uint64_t)total * sg_log2_fixed(total) - spent;
     }
     return cost;
 }
@@ -120,7 +104,7 @@ static uint64_t table_cost(const struct sg_code_table *table, const struct sg_co
             const uint32_t frequency = frequency_of(&table->row[old_code], new_code);
             if (count && !frequency)
                 return UINT64_MAX;
-            cost += (uint64_t)count * ((SG_RANS_BITS << 16) - log2_fixed(frequency));
+            cost += (uint64_t)count * ((SG_RANS_BITS << 16) - sg_log2_fixed(frequency));
         }
     return cost;
 }
@@ -209,10 +193,14 @@ static size_t encode_block(struct sg_patch_maker *maker, const struct sg_part *p
     return code_bytes ? 4 + norm_bytes + code_bytes : 0;
 }
 
-static int write_blocks(struct sg_patch_maker *maker, const struct sg_part *part, uint32_t table_index) {
+uint32_t sg_block_rows(const struct sg_part *part) {
     const uint32_t most_rows = (uint32_t)(SG_PATCH_BLOCK_CODES_MAX / row_codes_of(part));
     const uint32_t block_count = (part->record.row_count - 1) / most_rows + 1;
-    const uint32_t block_rows = (part->record.row_count - 1) / block_count + 1;
+    return (part->record.row_count - 1) / block_count + 1;
+}
+
+static int write_blocks(struct sg_patch_maker *maker, const struct sg_part *part, uint32_t table_index) {
+    const uint32_t block_rows = sg_block_rows(part);
     sg_write_fields(maker,
                     (struct sg_patch_segment){.kind = SG_SEGMENT_CQ,
                                               .coder = SG_CODER_UNGUIDED,
@@ -233,20 +221,54 @@ static int write_blocks(struct sg_patch_maker *maker, const struct sg_part *part
     return 1;
 }
 
-int sg_write_cq(struct sg_patch_maker *maker, const struct sg_part *part) {
+/* What a failed attempt at a part must leave as it was. */
+struct checkpoint {
+    struct sg_patch_writer writer;
+    uint64_t base_position;
+    uint8_t table_is_written[SG_PATCH_TABLE_COUNT];
+    struct sg_guide_shape guide_shape[SG_GUIDE_TABLE_COUNT];
+};
+
+static struct checkpoint save(struct sg_patch_maker *maker) {
+    struct checkpoint checkpoint = {.writer = maker->writer, .base_position = maker->base_position};
+    memcpy(checkpoint.table_is_written, maker->table_is_written, sizeof maker->table_is_written);
+    for (uint32_t i = 0; i < SG_GUIDE_TABLE_COUNT; i++)
+        checkpoint.guide_shape[i] = maker->guide_tables[i].shape;
+    maker->models_before = maker->models;
+    return checkpoint;
+}
+
+static void restore(struct sg_patch_maker *maker, const struct checkpoint *before) {
+    maker->writer = before->writer;
+    maker->base_position = before->base_position;
+    memcpy(maker->table_is_written, before->table_is_written, sizeof maker->table_is_written);
+    for (uint32_t i = 0; i < SG_GUIDE_TABLE_COUNT; i++)
+        if (memcmp(&maker->guide_tables[i].shape, &before->guide_shape[i], sizeof before->guide_shape[i]) != 0)
+            maker->guide_tables[i].shape.code_bits = 0; /* the rebuilder may still have the old one; neither is used */
+    maker->models = maker->models_before;
+}
+
+static int write_unguided(struct sg_patch_maker *maker, const struct sg_part *part) {
     uint64_t cost = 0;
     const uint32_t table_index = cheapest_table(maker, part, &cost);
     if (table_index == SG_PATCH_TABLE_COUNT || cost >> 19 >= part->byte_count)
         return 0;
     write_table(maker, table_index);
-    const struct sg_patch_writer writer_before = maker->writer;
-    const uint64_t position_before = maker->base_position;
-    maker->models_before = maker->models;
-    if (write_blocks(maker, part, table_index) && !maker->writer.is_full &&
-        maker->writer.byte_count - writer_before.byte_count <= part->byte_count)
+    return write_blocks(maker, part, table_index);
+}
+
+/* Guided, unless unguided is estimated to be as small; unguided, unless the bytes as they are would be as small. */
+int sg_write_cq(struct sg_patch_maker *maker, const struct sg_part *part) {
+    const struct checkpoint before = save(maker);
+    uint64_t cost = UINT64_MAX;
+    cheapest_table(maker, part, &cost);
+    if (maker->effort && sg_write_guided(maker, part) && !maker->writer.is_full &&
+        maker->writer.byte_count - before.writer.byte_count < cost >> 19)
         return 1;
-    maker->writer = writer_before;
-    maker->base_position = position_before;
-    maker->models = maker->models_before;
+    restore(maker, &before);
+    if (write_unguided(maker, part) && !maker->writer.is_full &&
+        maker->writer.byte_count - before.writer.byte_count <= part->byte_count)
+        return 1;
+    restore(maker, &before);
     return 0;
 }

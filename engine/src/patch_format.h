@@ -34,7 +34,8 @@ enum sg_patch_kind {
 enum sg_patch_coder {
     SG_CODER_STORED = 0,   /* literal: the bytes themselves */
     SG_CODER_MODELLED = 1, /* everything but CQ: adaptive binary coder */
-    SG_CODER_UNGUIDED = 1, /* CQ: context is the base's code */
+    SG_CODER_UNGUIDED = 1, /* CQ: context is the base's code; table: its rows are listed */
+    SG_CODER_GUIDED = 2,   /* CQ: context is the base's code and a predicted shift; table: its rows are computed */
 };
 
 /* The fields of one segment, in the order in which they stand. */
@@ -49,6 +50,13 @@ struct sg_patch_segment {
     uint32_t bits;         /* as in the container: 1 to 4, or 5 for ternary */
     uint32_t table_index;
     uint32_t block_rows;   /* rows per block; the last block may have fewer */
+    /* guided CQ */
+    uint32_t rank;
+    uint32_t pre_shift;
+    /* computed table */
+    uint32_t noise;
+    uint32_t bucket_shift;
+    uint32_t floor;
 };
 
 /* Bits that one stored code takes, from a record's `bits`; ternary is kept in crumbs. 0 for an unknown width. */

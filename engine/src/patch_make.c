@@ -53,6 +53,15 @@ void sg_write_fields(struct sg_patch_maker *maker, struct sg_patch_segment segme
         *next++ = (uint8_t)segment.bits;
         *next++ = (uint8_t)segment.table_index;
     }
+    if (segment.kind == SG_SEGMENT_CQ && segment.coder == SG_CODER_GUIDED) {
+        *next++ = (uint8_t)segment.rank;
+        *next++ = (uint8_t)segment.pre_shift;
+    }
+    if (segment.kind == SG_SEGMENT_TABLE && segment.coder == SG_CODER_GUIDED) {
+        *next++ = (uint8_t)segment.noise;
+        *next++ = (uint8_t)segment.bucket_shift;
+        *next++ = (uint8_t)segment.floor;
+    }
     fields[0] = (uint8_t)(next - fields - 1);
     put(&maker->writer, fields, (size_t)(next - fields));
     maker->writer.segment_count++;
@@ -260,6 +269,8 @@ int sg_patch_make(const uint8_t *base, size_t base_bytes, const uint8_t *target,
         .out = out,
         .capacity = sg_patch_bound(base_bytes, target_bytes) - SG_PATCH_TRAILER_BYTES,
         .byte_count = SG_PATCH_HEADER_BYTES};
+    maker->fit = &maker->fit_memory;
+    maker->effort = 3;
     sg_models_reset(&maker->models, sizeof maker->models);
     uint32_t *match = maker->match_and_scores;
     sg_match_records(&maker->base, &maker->target, match, maker->cells, match + maker->target.record_count);

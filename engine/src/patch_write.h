@@ -3,6 +3,7 @@
 #define SG_PATCH_WRITE_H
 
 #include "delta_state.h"
+#include "patch_fit.h"
 #include "patch_parts.h"
 
 /* Bytes laid down so far; once `is_full`, nothing more is. */
@@ -33,6 +34,16 @@ struct sg_patch_maker {
     uint16_t row[SG_PATCH_ROW_CODES_MAX];
     uint8_t payload[SG_PATCH_PAYLOAD_MAX];
     uint8_t cells[SG_MATCH_CELLS_MAX];
+    /* guided coding */
+    uint32_t effort;
+    struct sg_fit *fit;
+    struct sg_guide_table guide_tables[SG_GUIDE_TABLE_COUNT], guide_trial;
+    uint32_t guide_next; /* table to replace next */
+    uint32_t guide_counts[SG_RANS_SYMBOLS * SG_GUIDE_BUCKETS][SG_RANS_SYMBOLS];
+    int16_t guide_q[SG_GUIDE_Q_MAX]; /* gains multiplied in */
+    int16_t guide_shift[SG_PATCH_ROW_CODES_MAX];
+    uint8_t guide_p_class[SG_GUIDE_RANK_MAX];
+    struct sg_fit fit_memory;
     uint32_t match_and_scores[]; /* target record count, then twice base record count + 1 */
 };
 
@@ -44,6 +55,10 @@ void sg_write_payload(struct sg_patch_writer *writer, const uint8_t *payload, si
 void sg_count_codes(struct sg_patch_maker *maker, const struct sg_part *part);
 /* Tables from the counts. */
 void sg_fit_tables(struct sg_patch_maker *maker);
+/* Rows per block of a CQ part: blocks of equal size, as few as there can be. */
+uint32_t sg_block_rows(const struct sg_part *part);
+/* Writes a CQ part guided; returns 0 if that cannot be done (the writer may then hold half of it). */
+int sg_write_guided(struct sg_patch_maker *maker, const struct sg_part *part);
 /* Writes a CQ part; returns 0, with nothing changed, if its bytes as they are would be no larger. */
 int sg_write_cq(struct sg_patch_maker *maker, const struct sg_part *part);
 

@@ -141,7 +141,7 @@ static int finish_phase(struct sg_rebuild *rebuild, struct sg_error *error) {
     case SG_PHASE_FIELDS:
         status = sg_rebuild_read_fields(rebuild, rebuild->gathered, error);
         rebuild->segments_left--;
-        rebuild->row = 0;
+        rebuild->row = rebuild->has_side = 0;
         if (status == SG_STATUS_OK)
             enter(rebuild, SG_PHASE_SKIP, rebuild->segment.base_skip);
         return status;

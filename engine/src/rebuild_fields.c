@@ -30,6 +30,32 @@ static int bad_segment(const struct sg_rebuild *rebuild, const char *field, uint
     return sg_fail(error, SG_STATUS_PATCH_BAD_SEGMENT, field, rebuild->patch_position, found, allowed);
 }
 
+static int check_guided_cq(const struct sg_rebuild *rebuild, uint32_t code_bits, struct sg_error *error) {
+    const struct sg_patch_segment *segment = &rebuild->segment;
+    if (segment->table_index >= SG_GUIDE_TABLE_COUNT ||
+        rebuild->guide_tables[segment->table_index].shape.code_bits != code_bits)
+        return bad_segment(rebuild, "segment.table_index", segment->table_index, SG_GUIDE_TABLE_COUNT - 1, error);
+    if (!segment->rank || segment->rank > SG_GUIDE_RANK_MAX ||
+        segment->rank * segment->group_count * SG_PATCH_GROUP_CODES > SG_GUIDE_Q_MAX)
+        return bad_segment(rebuild, "segment.rank", segment->rank, SG_GUIDE_RANK_MAX, error);
+    if (segment->pre_shift > SG_GUIDE_PRE_SHIFT_MAX)
+        return bad_segment(rebuild, "segment.pre_shift", segment->pre_shift, SG_GUIDE_PRE_SHIFT_MAX, error);
+    return SG_STATUS_OK;
+}
+
+static int check_guide_table(const struct sg_rebuild *rebuild, struct sg_error *error) {
+    const struct sg_patch_segment *segment = &rebuild->segment;
+    if (segment->table_index >= SG_GUIDE_TABLE_COUNT)
+        return bad_segment(rebuild, "segment.table_index", segment->table_index, SG_GUIDE_TABLE_COUNT - 1, error);
+    if (segment->noise >= SG_GUIDE_NOISE_COUNT)
+        return bad_segment(rebuild, "segment.noise", segment->noise, SG_GUIDE_NOISE_COUNT - 1, error);
+    if (segment->bucket_shift < SG_GUIDE_BUCKET_SHIFT_MIN || segment->bucket_shift > SG_GUIDE_BUCKET_SHIFT_MAX)
+        return bad_segment(rebuild, "segment.bucket_shift", segment->bucket_shift, SG_GUIDE_BUCKET_SHIFT_MAX, error);
+    if (segment->floor > 1)
+        return bad_segment(rebuild, "segment.floor", segment->floor, 1, error);
+    return SG_STATUS_OK;
+}
+
 /* Blob size = rows * (packed codes + norms), with a table that fits and blocks that end. */
 static int check_cq(const struct sg_rebuild *rebuild, struct sg_error *error) {
     const struct sg_patch_segment *segment = &rebuild->segment;
@@ -46,6 +72,8 @@ static int check_cq(const struct sg_rebuild *rebuild, struct sg_error *error) {
                                     SG_PATCH_BLOCK_CODES_MAX)
         return bad_segment(rebuild, "segment.block_rows", segment->block_rows,
                            SG_PATCH_BLOCK_CODES_MAX / SG_PATCH_GROUP_CODES / segment->group_count, error);
+    if (segment->coder == SG_CODER_GUIDED)
+        return check_guided_cq(rebuild, code_bits, error);
     if (segment->table_index >= SG_PATCH_TABLE_COUNT ||
         rebuild->tables[segment->table_index].alphabet != 1u << code_bits)
         return bad_segment(rebuild, "segment.table_index", segment->table_index, SG_PATCH_TABLE_COUNT - 1, error);
@@ -56,11 +84,11 @@ static int check_table(const struct sg_rebuild *rebuild, struct sg_error *error)
     const struct sg_patch_segment *segment = &rebuild->segment;
     if (segment->base_skip || segment->byte_count)
         return bad_segment(rebuild, "segment.byte_count", segment->byte_count, 0, error);
-    if (segment->table_index >= SG_PATCH_TABLE_COUNT)
+    if (segment->coder == SG_CODER_UNGUIDED && segment->table_index >= SG_PATCH_TABLE_COUNT)
         return bad_segment(rebuild, "segment.table_index", segment->table_index, SG_PATCH_TABLE_COUNT - 1, error);
     if (segment->bits < 1 || segment->bits > 4)
         return bad_segment(rebuild, "segment.bits", segment->bits, 4, error);
-    return SG_STATUS_OK;
+    return segment->coder == SG_CODER_GUIDED ? check_guide_table(rebuild, error) : SG_STATUS_OK;
 }
 
 static int check_kind(const struct sg_rebuild *rebuild, struct sg_error *error) {
@@ -87,6 +115,8 @@ static int is_known_coder(const struct sg_patch_segment *segment) {
         return segment->coder == SG_CODER_STORED;
     if (segment->kind == SG_SEGMENT_LITERAL)
         return segment->coder == SG_CODER_STORED || segment->coder == SG_CODER_MODELLED;
+    if (segment->kind == SG_SEGMENT_CQ || segment->kind == SG_SEGMENT_TABLE)
+        return segment->coder == SG_CODER_UNGUIDED || segment->coder == SG_CODER_GUIDED;
     return segment->coder == SG_CODER_MODELLED;
 }
 
@@ -110,6 +140,15 @@ int sg_rebuild_read_fields(struct sg_rebuild *rebuild, uint32_t byte_count, stru
     if (segment->kind == SG_SEGMENT_CQ || segment->kind == SG_SEGMENT_TABLE) {
         segment->bits = sg_take_u8(&cursor);
         segment->table_index = sg_take_u8(&cursor);
+    }
+    if (segment->kind == SG_SEGMENT_CQ && segment->coder == SG_CODER_GUIDED) {
+        segment->rank = sg_take_u8(&cursor);
+        segment->pre_shift = sg_take_u8(&cursor);
+    }
+    if (segment->kind == SG_SEGMENT_TABLE && segment->coder == SG_CODER_GUIDED) {
+        segment->noise = sg_take_u8(&cursor);
+        segment->bucket_shift = sg_take_u8(&cursor);
+        segment->floor = sg_take_u8(&cursor);
     }
     if (cursor.overrun || cursor.offset != byte_count)
         return bad_segment(rebuild, "segment.fields_size", byte_count, cursor.offset, error);

@@ -59,7 +59,21 @@ static int decode_table(struct sg_rebuild *rebuild, struct sg_range_decoder *dec
     return SG_STATUS_OK;
 }
 
-/* One block: a varint-sized range stream with the norms, then the rANS stream with the codes. */
+static int decode_row(struct sg_rebuild *rebuild, struct sg_range_decoder *range, struct sg_rans_decoder *rans,
+                      uint8_t *codes, uint8_t *norms, uint32_t *before) {
+    const struct sg_patch_segment *segment = &rebuild->segment;
+    const uint32_t code_bits = sg_cq_code_bits(segment->bits);
+    const size_t row_codes = (size_t)segment->group_count * SG_PATCH_GROUP_CODES;
+    decode_halves(rebuild->models.norm, before, range, norms, segment->group_count);
+    sg_unpack_codes(codes, code_bits, row_codes, rebuild->contexts);
+    if (!sg_rans_decode(rans, rebuild->tables[segment->table_index].row, rebuild->contexts, row_codes,
+                        rebuild->symbols))
+        return 0;
+    sg_pack_codes(rebuild->symbols, code_bits, row_codes, codes);
+    return 1;
+}
+
+/* One block: the size of its range stream (P and norms), that stream, then the rANS stream with the codes. */
 static int decode_cq_block(struct sg_rebuild *rebuild, uint32_t byte_count, struct sg_error *error) {
     const struct sg_patch_segment *segment = &rebuild->segment;
     const uint32_t code_bits = sg_cq_code_bits(segment->bits);
@@ -67,7 +81,6 @@ static int decode_cq_block(struct sg_rebuild *rebuild, uint32_t byte_count, stru
     const size_t row_bytes = row_codes / 8 * code_bits;
     const uint32_t rows_left = segment->row_count - rebuild->row;
     const uint32_t last_row = rebuild->row + (rows_left < segment->block_rows ? rows_left : segment->block_rows);
-    const struct sg_rans_row *table = rebuild->tables[segment->table_index].row;
     uint8_t *codes = rebuild->target + rebuild->target_position + row_bytes * rebuild->row;
     uint8_t *norms = rebuild->target + rebuild->target_position + row_bytes * segment->row_count +
                      (size_t)2 * segment->group_count * rebuild->row;
@@ -81,11 +94,11 @@ static int decode_cq_block(struct sg_rebuild *rebuild, uint32_t byte_count, stru
     if (!sg_rans_decoder_init(&rans, rebuild->payload + 4 + norm_bytes, byte_count - 4 - norm_bytes))
         return corrupt(rebuild, "block.codes", error);
     for (; rebuild->row < last_row; rebuild->row++) {
-        decode_halves(rebuild->models.norm, &before, &range, norms, segment->group_count);
-        sg_unpack_codes(codes, code_bits, row_codes, rebuild->contexts);
-        if (!sg_rans_decode(&rans, table, rebuild->contexts, row_codes, rebuild->symbols))
+        const int is_decoded = segment->coder == SG_CODER_GUIDED
+                                   ? sg_rebuild_decode_guided_row(rebuild, &range, &rans, codes, norms, &before)
+                                   : decode_row(rebuild, &range, &rans, codes, norms, &before);
+        if (!is_decoded)
             return corrupt(rebuild, "block.codes", error);
-        sg_pack_codes(rebuild->symbols, code_bits, row_codes, codes);
         codes += row_bytes;
         norms += (size_t)2 * segment->group_count;
     }
@@ -103,7 +116,7 @@ int sg_rebuild_decode_payload(struct sg_rebuild *rebuild, uint32_t byte_count, s
     int status = SG_STATUS_OK;
     uint32_t before = 0;
     memset(rebuild->payload + byte_count, 0, SG_RANS_SLACK_BYTES);
-    if (segment->kind == SG_SEGMENT_CQ)
+    if (segment->kind == SG_SEGMENT_CQ && (segment->coder == SG_CODER_UNGUIDED || rebuild->has_side))
         return decode_cq_block(rebuild, byte_count, error);
     if (segment->coder == SG_CODER_STORED) {
         if (byte_count != segment->byte_count)
@@ -118,8 +131,13 @@ int sg_rebuild_decode_payload(struct sg_rebuild *rebuild, uint32_t byte_count, s
         decode_words(rebuild, &range, target);
     else if (segment->kind == SG_SEGMENT_HALVES)
         decode_halves(rebuild->models.half, &before, &range, target, (size_t)segment->byte_count / 2);
+    else if (segment->kind == SG_SEGMENT_CQ)
+        status = sg_rebuild_decode_side(rebuild, &range, error);
+    else if (segment->coder == SG_CODER_GUIDED)
+        status = sg_rebuild_decode_guide_table(rebuild, &range, error);
     else
         status = decode_table(rebuild, &range, error);
+    rebuild->has_side = segment->kind == SG_SEGMENT_CQ;
     if (status == SG_STATUS_OK && !sg_range_decoder_is_spent(&range))
         return corrupt(rebuild, "segment.payload", error);
     return status;

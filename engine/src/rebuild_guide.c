@@ -1,0 +1,83 @@
+/* Decoding of guided CQ tensors: computed tables, the low-rank shift, rows.
+ *
+ * Owns: coder 2 of tables and CQ segments. Source: docs/formats/patch.md, "Guided codes". Fields were checked
+ * (rebuild_fields.c), so rank, rows and table are bounded here. */
+#include "rebuild.h"
+
+static int corrupt(const struct sg_rebuild *rebuild, const char *field, struct sg_error *error) {
+    return sg_fail(error, SG_STATUS_PATCH_CORRUPT, field, rebuild->patch_position, 0, 0);
+}
+
+int sg_rebuild_decode_guide_table(struct sg_rebuild *rebuild, struct sg_range_decoder *decoder,
+                                  struct sg_error *error) {
+    const struct sg_patch_segment *segment = &rebuild->segment;
+    struct sg_guide_shape shape = {.code_bits = segment->bits,
+                                   .noise = segment->noise,
+                                   .bucket_shift = segment->bucket_shift,
+                                   .floor = segment->floor};
+    uint32_t level = 0;
+    for (uint32_t code = 0; code < 1u << segment->bits; code++) {
+        level += sg_decode_signed(decoder, &rebuild->models.level);
+        shape.level[code] = (int16_t)(level & 0xffff);
+    }
+    if (!sg_guide_table_build(&rebuild->guide_tables[segment->table_index], &shape))
+        return sg_fail(error, SG_STATUS_PATCH_BAD_TABLE, "table.level", rebuild->patch_position, 0, 0);
+    return SG_STATUS_OK;
+}
+
+/* Gains and classes of all components, then Q, component after component. */
+int sg_rebuild_decode_side(struct sg_rebuild *rebuild, struct sg_range_decoder *decoder, struct sg_error *error) {
+    const struct sg_patch_segment *segment = &rebuild->segment;
+    const uint32_t row_codes = segment->group_count * SG_PATCH_GROUP_CODES;
+    for (uint32_t k = 0; k < segment->rank; k++) {
+        const uint32_t gain = sg_decode_number(decoder, &rebuild->models.gain);
+        struct sg_side_model *model = &rebuild->models.q[sg_decode_tree(decoder, rebuild->models.side_class, 5)];
+        rebuild->p_class[k] = (uint8_t)sg_decode_tree(decoder, rebuild->models.side_class, 5);
+        if (gain > INT16_MAX)
+            return corrupt(rebuild, "side.gain", error);
+        for (uint32_t i = 0; i < row_codes; i++) {
+            const int64_t entry = (int64_t)sg_decode_side(decoder, model) * gain;
+            if (entry > INT16_MAX || entry < -INT16_MAX)
+                return corrupt(rebuild, "side.q", error);
+            rebuild->q[k * row_codes + i] = (int16_t)entry;
+        }
+    }
+    return SG_STATUS_OK;
+}
+
+static void decode_p(struct sg_rebuild *rebuild, struct sg_range_decoder *decoder, int16_t p[SG_GUIDE_RANK_MAX]) {
+    uint32_t size_sum = 0, typical_sum = 0;
+    for (uint32_t k = 0; k < rebuild->segment.rank; k++) {
+        const uint32_t class = rebuild->p_class[k], context = sg_side_row_context(size_sum, typical_sum);
+        const int32_t entry = sg_decode_side(decoder, &rebuild->models.p[class][context]);
+        p[k] = (int16_t)entry;
+        size_sum += (uint32_t)(entry < 0 ? -entry : entry);
+        typical_sum += sg_side_typical[class];
+    }
+}
+
+int sg_rebuild_decode_guided_row(struct sg_rebuild *rebuild, struct sg_range_decoder *range,
+                                 struct sg_rans_decoder *rans, uint8_t *codes, uint8_t *norms, uint32_t *before) {
+    const struct sg_patch_segment *segment = &rebuild->segment;
+    const struct sg_guide_table *table = &rebuild->guide_tables[segment->table_index];
+    const uint32_t code_bits = table->shape.code_bits, row_codes = segment->group_count * SG_PATCH_GROUP_CODES;
+    const uint32_t row_norm = sg_load_u16(norms);
+    int16_t p[SG_GUIDE_RANK_MAX];
+    decode_p(rebuild, range, p);
+    sg_guide_row(p, rebuild->q, segment->rank, row_codes, segment->pre_shift, rebuild->shift);
+    for (uint32_t g = 0; g < segment->group_count; g++) {
+        uint8_t *group_codes = codes + g * (SG_PATCH_GROUP_CODES / 8) * code_bits, *norm = norms + 2 * g;
+        uint16_t old_codes[SG_PATCH_GROUP_CODES], contexts[SG_PATCH_GROUP_CODES];
+        uint8_t new_codes[SG_PATCH_GROUP_CODES];
+        struct sg_guide_group group;
+        sg_unpack_codes(group_codes, code_bits, SG_PATCH_GROUP_CODES, old_codes);
+        sg_guide_group_contexts(&group, &table->shape, rebuild->shift + g * SG_PATCH_GROUP_CODES, row_norm,
+                                sg_load_u16(norm), old_codes, contexts);
+        if (!sg_rans_decode(rans, table->row, contexts, SG_PATCH_GROUP_CODES, new_codes))
+            return 0;
+        sg_pack_codes(new_codes, code_bits, SG_PATCH_GROUP_CODES, group_codes);
+        *before = sg_decode_signed(range, &rebuild->models.guided_norm[sg_size_context(*before, SG_NORM_CONTEXTS)]);
+        sg_store_u16(norm, (sg_guide_norm(&group, &table->shape, new_codes) + *before) & 0xffff);
+    }
+    return 1;
+}
