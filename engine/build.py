@@ -22,7 +22,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 ENGINE = Path(__file__).resolve().parent
 OUTPUT = ENGINE.parent / "builder" / "runtime" / "engine.wasm"
 
-LANGUAGE = ["-std=c11", "-O3", "-ffp-contract=off", "-fno-math-errno", "-Iinclude", "-Isrc"]
+LANGUAGE = ["-std=c11", "-ffp-contract=off", "-fno-math-errno", "-Iinclude", "-Isrc"]
 WARNINGS = [
     *("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wcast-align"),
     *("-Wmissing-prototypes", "-Wvla", "-Werror"),
@@ -31,7 +31,14 @@ WARNINGS = [
 WASM = ["-target", "wasm32-wasi", "-mexec-model=reactor", "-msimd128", "-s"]
 # zig's linker puts the stack below the data, so that an overflow traps at address 0 and overwrites nothing.
 WASM_LINK = ["-Wl,-z,stack-size=262144"]
-SANITIZE = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
+SPEED = ["-O3"]
+SANITIZE = [
+    "-O1",
+    "-g",
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+    "-fno-omit-frame-pointer",
+]
 
 
 def sources(engine: Path) -> list[str]:
@@ -39,11 +46,16 @@ def sources(engine: Path) -> list[str]:
     return [f"src/{path.name}" for path in sorted((engine / "src").glob("*.c"))]
 
 
-def compile_wasm(output: Path, engine: Path = ENGINE) -> Path:
-    """Write `engine.wasm` to `output`, whole or not at all. Raises SystemExit with the compiler's words."""
+def compile_wasm(
+    output: Path, *, scalar: bool = False, probes: Sequence[Path] = (), engine: Path = ENGINE
+) -> Path:
+    """Write `engine.wasm` to `output`, whole or not at all. Raises SystemExit with the compiler's words.
+
+    For tests: `scalar` takes the kernels in plain C, `probes` are C files that export more.
+    """
     exports = [f"wasm/{path.name}" for path in sorted((engine / "wasm").glob("*.c"))]
-    compiler = [sys.executable, "-m", "ziglang", "cc", *WASM]
-    return _compile(compiler, [*sources(engine), *exports], WASM_LINK, output, engine)
+    compiler = [sys.executable, "-m", "ziglang", "cc", *SPEED, *WASM, *(["-DSG_SCALAR"] if scalar else [])]
+    return _compile(compiler, [*sources(engine), *exports, *map(str, probes)], WASM_LINK, output, engine)
 
 
 def compile_native(
@@ -54,7 +66,7 @@ def compile_native(
     `sanitize` adds AddressSanitizer and UndefinedBehaviorSanitizer, each fatal at its first finding.
     """
     kind = [] if drivers else ["-shared"]
-    compiler = ["gcc", "-fPIC", *(SANITIZE if sanitize else [])]
+    compiler = ["gcc", "-fPIC", *(SANITIZE if sanitize else SPEED)]
     return _compile(compiler, [*sources(engine), *map(str, drivers)], kind, output, engine)
 
 

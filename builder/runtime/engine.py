@@ -20,8 +20,10 @@ from builder.runtime.interface import ModelInfo, Sampling
 _INFO = struct.Struct("<17I")
 _SAMPLING = struct.Struct("<ffIIQ")
 _DETOKENIZER_BYTES = 12
-_TEXT_BYTES_MAX = 65536 + 16
-"""The longest piece and what may have been held back before it."""
+_PIECE_BYTES_MAX = 65544
+"""`SG_DETOKENIZE_BYTES_MAX`: the most that one id can add to a text."""
+_PIECE_OFFSET = 16
+"""Where a piece's bytes go on the desk, behind the detokenizer's state and a result word."""
 _NO_PIECE = 0xFFFFFFFF
 _WORD_BYTES = 4
 _ALIGNMENT_BYTES = 16
@@ -55,7 +57,7 @@ class EngineModel:
 
     def __init__(self, instance: Instance, file: int, file_bytes: int, name: str) -> None:
         self._instance, self.name = instance, name
-        self._desk = instance.reserve(_INFO.size + _TEXT_BYTES_MAX)
+        self._desk = instance.reserve(_PIECE_OFFSET + _PIECE_BYTES_MAX)
         instance.check(name, "sg_model_measure", file, file_bytes, self._desk)
         model_bytes = instance.word(self._desk)
         memory = instance.reserve(model_bytes)
@@ -108,13 +110,19 @@ class EngineModel:
         where = (*block, self._desk)
         self._instance.check(self.name, "sg_session_open", self._model, capacity_tokens, *where)
         session = EngineSession(self._instance, self._instance.word(self._desk), self.info, self._desk)
-        weakref.finalize(session, self._instance.give, block)
+        weakref.finalize(session, _give_back, weakref.ref(self._instance), block)
         return session
 
     def _describe(self) -> ModelInfo:
         self._instance.call("sg_model_describe", self._model, self._desk)
         words = _INFO.unpack(self._instance.read(self._desk, _INFO.size))
         return ModelInfo(*words[:11], *(None if word == _NO_PIECE else word for word in words[11:]))
+
+
+def _give_back(instance: weakref.ref[Instance], block: tuple[int, int]) -> None:
+    """Free a dropped session's memory; the finalizer must not keep the instance alive until Python ends."""
+    if alive := instance():
+        alive.give(block)
 
 
 class EngineSession:
@@ -189,18 +197,18 @@ class EngineDetokenizer:
         """Text that has become certain with this id. Raises `SessionError` (bad_token)."""
         state, size, text = self._prepare()
         name, known = "sg_detokenize", token_id if 0 <= token_id < _NO_PIECE else _NO_PIECE
-        self._instance.check("text", name, self._model, state, known, text, _TEXT_BYTES_MAX - 16, size)
+        self._instance.check("text", name, self._model, state, known, text, _PIECE_BYTES_MAX, size)
         return self._finish(state, size, text)
 
     def flush(self) -> str:
         """The rest, with U+FFFD for bytes that never became a character."""
         state, size, text = self._prepare()
-        self._instance.call("sg_detokenize_flush", state, text, _TEXT_BYTES_MAX - 16, size)
+        self._instance.call("sg_detokenize_flush", state, text, _PIECE_BYTES_MAX, size)
         return self._finish(state, size, text)
 
     def _prepare(self) -> tuple[int, int, int]:
         self._instance.write(self._desk, self._state)
-        return self._desk, self._desk + _DETOKENIZER_BYTES, self._desk + 16
+        return self._desk, self._desk + _DETOKENIZER_BYTES, self._desk + _PIECE_OFFSET
 
     def _finish(self, state: int, size: int, text: int) -> str:
         self._state = self._instance.read(state, _DETOKENIZER_BYTES)

@@ -7,6 +7,7 @@ Knows nothing of: what the calls do. An instance is not thread-safe.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import struct
@@ -33,6 +34,10 @@ def packaged_module() -> tuple[wasmtime.Engine, wasmtime.Module]:
     if not path.is_file():
         raise RefusedError("engine.wasm: was not built; run: python engine/build.py", code="engine_missing")
     return compiled(path.read_bytes())
+
+
+# wasmtime's objects complain when they outlive the library's own teardown.
+atexit.register(packaged_module.cache_clear)
 
 
 def compiled(wasm: bytes) -> tuple[wasmtime.Engine, wasmtime.Module]:

@@ -30,9 +30,11 @@ _CLASSES: dict[str, type[SaguaroError]] = {
     "buffer_too_small": RefusedError,
 }
 _SENTENCES = {
+    "bad_argument": "{field}: is outside its range, whose bound is {allowed}",
+    "cact_bad_tag": "{field}: is 0x{found:08x}, must be that of a Needle 2 or 3 archive (0x{allowed:08x})",
     "context_full": "{field}: are {found} more, but the session has room for {allowed}",
     "bad_token": "token id: is {found}, must be 0 to {allowed}",
-    "bad_state": "{field}: is not there yet; append or mark first",
+    "bad_state": "{field} is not there yet: append or mark first",
     "bad_utf8": "{field} at byte {offset}: is not UTF-8",
     "out_of_memory": "{field}: needs {allowed} bytes, but {found} are there",
 }

@@ -92,7 +92,8 @@ struct sg_model_info {
     uint32_t think_open_id, think_close_id;
     uint32_t tool_call_open_id, tool_call_close_id;
 };
-/* Validates the header and the whole directory; `*model_bytes` is what `sg_model_open` needs. */
+/* Checks the whole file (docs/formats/cact.md); `*model_bytes` is what `sg_model_open` needs. Only `open`, which has memory
+ * for it, finds two tokenizer pieces with the same text. */
 int sg_model_measure(const uint8_t *file, size_t file_bytes, size_t *model_bytes, struct sg_error *error);
 int sg_model_open(const uint8_t *file, size_t file_bytes, void *memory, size_t memory_bytes,
                   struct sg_model **model, struct sg_error *error);
@@ -100,10 +101,13 @@ void sg_model_describe(const struct sg_model *model, struct sg_model_info *info)
 
 /* ---- Tokenizer (SentencePiece BPE with byte fallback; BOS is the caller's) ---- */
 size_t sg_encode_scratch_size(size_t text_bytes);
+/* At most 3 * text_bytes + 3 ids come out: a space is three bytes where the vocabulary has no piece for it. */
 int sg_encode(const struct sg_model *model, const uint8_t *text, size_t text_bytes, uint32_t *ids,
               size_t id_capacity, size_t *id_count, void *scratch, size_t scratch_bytes, struct sg_error *error);
 /* Streaming decode: holds back the tail of an incomplete UTF-8 sequence; bytes that can never become valid turn into
- * U+FFFD, one per maximal bad subsequence (as Python's `replace`). `out` needs SG_DETOKENIZE_MAX bytes + piece length. */
+ * U+FFFD, one per maximal bad subsequence (as Python's `replace`). `out` needs at most SG_DETOKENIZE_BYTES_MAX bytes; with
+ * fewer, BUFFER_TOO_SMALL tells what this id needs in `allowed`, and the state is unchanged. */
+#define SG_DETOKENIZE_BYTES_MAX 65544u /* the longest piece, and two replacements for what was held back before it */
 struct sg_detokenizer {
     uint8_t pending[4];
     uint32_t pending_count;
@@ -125,12 +129,13 @@ void sg_session_reset(struct sg_session *session);
 uint32_t sg_session_position(const struct sg_session *session);
 /* Appends tokens; afterwards the logits are those of the last one. All or nothing: on failure the session is unchanged. */
 int sg_session_append(struct sg_session *session, const uint32_t *ids, size_t id_count, struct sg_error *error);
-/* (out_vocab_count,) f32; valid until the next append, score, rewind or reset. BAD_STATE before the first append. */
+/* (out_vocab_count,) f32; valid until the next append, score, rewind or reset. BAD_STATE before the first append. Each
+ * NaN, which only overflow can make, has the bits 0x7fc00000. */
 int sg_session_logits(const struct sg_session *session, const float **logits, struct sg_error *error);
 /* Sum over the ids of log p(id | all before), natural logarithm, as if appended; the session is as before afterwards. */
 int sg_session_score(struct sg_session *session, const uint32_t *ids, size_t id_count, double *log_probability,
                      struct sg_error *error);
-/* One mark per session: remembers the present state; `rewind` returns to it (any number of times). */
+/* One mark per session: remembers the present state; `rewind` returns to it (any number of times). A reset drops it. */
 int sg_session_mark(struct sg_session *session, struct sg_error *error);
 int sg_session_rewind(struct sg_session *session, struct sg_error *error);
 

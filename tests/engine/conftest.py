@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from builder.cact.reader import read_container
+from builder.cact.writer import blobs_of, cq_blob, write_container
+from builder.runtime.engine import Engine
+from builder.runtime.host import Instance
+from tests.parity.random_models import GEOMETRIES, Geometry, write_random_model
+
+TINY = Geometry(
+    {"d_model": 32, "num_layers": 2, "num_heads": 2, "num_kv_heads": 1, "qk_head_dim": 4, "v_head_dim": 4}
+    | {"max_seq_len": 64, "engram_slots": 5, "engram_layers": (1,), "global_layers": (1,)},
+    heads=("embedding", "confidence", "router"),
+)
+
+HERE = Path(__file__).parent
+BUILD = HERE.parents[1] / "engine" / "build.py"
+
+
+@pytest.fixture(scope="session")
+def build() -> ModuleType:
+    """engine/build.py as a module; it lies outside of every package."""
+    spec = importlib.util.spec_from_file_location("engine_build", BUILD)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["engine_build"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def wasm(build: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The module that ships, built from the present sources."""
+    return build.compile_wasm(tmp_path_factory.mktemp("engine") / "engine.wasm").read_bytes()
+
+
+@pytest.fixture(scope="session")
+def engine(wasm: bytes) -> Engine:
+    return Engine(wasm)
+
+
+@pytest.fixture(scope="session")
+def probe_engine(build: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    output = tmp_path_factory.mktemp("probe") / "probe.wasm"
+    return Engine(build.compile_wasm(output, probes=[HERE / "probe.c"]).read_bytes())
+
+
+@pytest.fixture
+def probe(probe_engine: Engine) -> Instance:
+    return probe_engine.instance()
+
+
+@pytest.fixture(scope="session")
+def random_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One random model per geometry, by upstream's exporter."""
+    folder = tmp_path_factory.mktemp("random")
+    return {
+        name: write_random_model(folder / f"{name}.cact", geometry, seed)
+        for seed, (name, geometry) in enumerate(GEOMETRIES.items(), start=10)
+    }
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A generation-3 file of 120 KB with everything in it."""
+    path = tmp_path_factory.mktemp("tiny") / "tiny.cact"
+    return write_random_model(path, TINY, seed=4).read_bytes()
+
+
+@pytest.fixture(scope="session")
+def gcc() -> str:
+    """The host's gcc: the native builds need it."""
+    found = shutil.which("gcc")
+    if found is None:
+        pytest.skip("needs gcc on PATH for the native build")
+    return found
+
+
+@pytest.fixture(scope="session")
+def tied_container(tiny: bytes) -> bytes:
+    """A model whose embedding rows are all the same, so that all logits are equal."""
+    container = read_container(tiny)
+    blobs = blobs_of(container)
+    codes, norms = container.codes("embedding"), container.norms("embedding")
+    blobs[0] = cq_blob(np.repeat(codes[:1], len(codes), 0), np.repeat(norms[:1], len(norms), 0), 4, 32)
+    return write_container(container.header, blobs)

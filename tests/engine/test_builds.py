@@ -1,0 +1,76 @@
+"""Other builds of the same sources: equal logits bit for bit, and nothing that the sanitizers find."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builder.runtime.engine import Engine
+from builder.runtime.status import STATUS_CODES
+from tests.engine.damage import damaged
+from tests.engine.test_container import python_verdict
+from tests.parity.random_models import GEOMETRIES
+
+HERE = Path(__file__).parent
+IDS = [(i * i * 7 + 3 * i + 1) for i in range(70)]
+"""What driver.c appends, before the remainder by the number of logits."""
+
+
+def digest(engine: Engine, path: Path) -> str:
+    """SHA-256 of the logits after IDS, as driver.c prints it."""
+    model = engine.open(path.read_bytes())
+    session = model.session(80)
+    session.append([token_id % model.info.out_vocab_count for token_id in IDS])
+    return hashlib.sha256(session.logits().tobytes()).hexdigest()
+
+
+def drive(program: Path, paths: list[Path]) -> list[tuple[str, str]]:
+    """(code, hash or field) of each file; fails where a sanitizer stops the program."""
+    done = subprocess.run([program, *paths], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split(" ", 1) for line in done.stdout.splitlines()]
+    return [(STATUS_CODES[int(status)], rest) for status, rest in lines]
+
+
+@pytest.fixture(scope="module")
+def native(build, gcc, tmp_path_factory) -> Path:
+    output = tmp_path_factory.mktemp("native") / "driver"
+    return build.compile_native(output, [HERE / "driver.c"], sanitize=False)
+
+
+@pytest.fixture(scope="module")
+def sanitized(build, gcc, tmp_path_factory) -> Path:
+    output = tmp_path_factory.mktemp("sanitized") / "driver"
+    return build.compile_native(output, [HERE / "driver.c"], sanitize=True)
+
+
+@pytest.mark.slow
+def test_plain_c_simd_and_native_builds_give_the_same_logits(engine, build, native, random_files, tmp_path):
+    scalar = Engine(build.compile_wasm(tmp_path / "scalar.wasm", scalar=True).read_bytes())
+    paths = [random_files[name] for name in GEOMETRIES]
+    expected = [("ok", digest(engine, path)) for path in paths]
+    assert [("ok", digest(scalar, path)) for path in paths] == expected
+    assert drive(native, paths) == expected
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=8)
+@given(st.data())
+def test_the_sanitizers_find_nothing_in_damaged_files(sanitized, tiny, tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("damaged")
+    broken = data.draw(st.lists(damaged(tiny), min_size=40, max_size=40))
+    paths = [folder / f"{i}.cact" for i in range(len(broken))]
+    for path, content in zip(paths, broken, strict=True):
+        path.write_bytes(content)
+    assert [code for code, _ in drive(sanitized, paths)] == [python_verdict(content) for content in broken]
+
+
+@pytest.mark.slow
+def test_the_sanitizers_find_nothing_in_a_whole_model(sanitized, engine, random_files):
+    path = random_files["mixed_bits"]
+    assert drive(sanitized, [path]) == [("ok", digest(engine, path))]

@@ -1,0 +1,114 @@
+"""The C reader against the Python reader: the same verdict, by the same code, on damage of any kind."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builder.cact.layout import TAG_82, TAG_82_GEOMETRY, TAG_83
+from builder.cact.order import model_slots
+from builder.cact.reader import read_container
+from builder.cact.writer import write_container
+from builder.errors import ContainerError
+from builder.runtime.engine import Engine
+from tests.engine.damage import damaged, random_blob
+
+
+def python_verdict(data: bytes) -> str:
+    try:
+        read_container(data)
+    except ContainerError as error:
+        return error.code
+    return "ok"
+
+
+def engine_verdict(engine: Engine, data: bytes) -> str:
+    try:
+        engine.open(data)
+    except ContainerError as error:
+        return error.code
+    return "ok"
+
+
+def test_a_whole_file_is_taken(engine, tiny):
+    info = engine.open(tiny).info
+    header = read_container(tiny).header
+    assert (info.d_model, info.layer_count, info.vocab_count) == (32, 2, header.vocab_count)
+    assert (info.bos_id, info.im_end_id, info.tool_call_close_id) == (2, 5, 11)
+
+
+@settings(deadline=None, max_examples=400)
+@given(st.data())
+def test_both_readers_say_the_same_of_any_damage(engine, tiny, data):
+    broken = data.draw(damaged(tiny))
+    assert engine_verdict(engine, broken) == python_verdict(broken)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_a_file_cut_anywhere_is_refused_alike(engine, tiny, data):
+    broken = tiny[: data.draw(st.integers(0, len(tiny) - 1))]
+    verdict = engine_verdict(engine, broken)
+    assert verdict == python_verdict(broken)
+    assert verdict != "ok"
+
+
+def generation_2(tiny: bytes, tag: int) -> bytes:
+    """A generation-2 file with random tensors: the published geometry for tag 82, a small one for tag 83."""
+    header = read_container(tiny).header
+    if tag == TAG_82:
+        words = {name: value for name, value in TAG_82_GEOMETRY.items() if name in vars(header)}
+        header = dataclasses.replace(
+            header, **words, qk_head_dim=64, v_head_dim=64, orders=(2, 3), sites=(2, 15)
+        )
+        header = dataclasses.replace(header, layer_count=27)
+    header = dataclasses.replace(
+        header,
+        tag=tag,
+        out_vocab_count=0,
+        sliding_window=0,
+        global_mask=0,
+        qkv_conv_taps=0,
+        engram_seed_heads=0,
+    )
+    rng = np.random.default_rng(6)
+    return write_container(header, [random_blob(slot, rng) for slot in model_slots(header)])
+
+
+def test_a_generation_2_file_opens_but_has_no_session_yet(engine, tiny):
+    data = generation_2(tiny, TAG_83)
+    model = engine.open(data)
+    assert model.info.tag == TAG_83
+    assert model.info.im_end_id is None
+    with pytest.raises(ContainerError) as caught:
+        model.session(8)
+    assert caught.value.code == "cact_unsupported"
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_both_readers_say_the_same_of_damaged_generation_2_files(engine, tiny, data):
+    broken = data.draw(damaged(generation_2(tiny, TAG_83)))
+    assert engine_verdict(engine, broken) == python_verdict(broken)
+
+
+@pytest.mark.slow
+def test_the_oldest_tag_opens_with_its_fixed_geometry(engine, tiny):
+    info = engine.open(generation_2(tiny, TAG_82)).info
+    assert (info.tag, info.layer_count, info.d_model, info.max_seq_len) == (TAG_82, 27, 512, 2048)
+
+
+def test_damage_does_reach_every_rule(engine, tiny):
+    """The strategy is worth its time only if it finds many different causes."""
+    rng = np.random.default_rng(0)
+    seen = set()
+    for _ in range(300):
+        broken = bytearray(tiny)
+        word = 4 * int(rng.integers(0, 700))
+        broken[word : word + 4] = int(rng.integers(0, 9)).to_bytes(4, "little")
+        seen.add(engine_verdict(engine, bytes(broken)))
+    assert len(seen) >= 7

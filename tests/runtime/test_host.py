@@ -1,0 +1,76 @@
+"""The instance that hosts the engine: errors instead of tracebacks, memory that is reused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from builder.errors import RefusedError, SessionError
+from builder.runtime import host
+from builder.runtime.engine import Engine
+
+
+@pytest.fixture
+def instance():
+    return Engine().instance()
+
+
+def test_the_packaged_engine_is_compiled_once():
+    assert host.packaged_module() is host.packaged_module()
+
+
+def test_bytes_that_are_no_module_are_refused():
+    with pytest.raises(RefusedError, match="is not WebAssembly") as caught:
+        Engine(b"<!doctype html>")
+    assert caught.value.code == "engine_mismatch"
+
+
+def test_an_engine_of_another_interface_is_refused(monkeypatch):
+    monkeypatch.setattr(host, "ABI_VERSION", 99)
+    wasm = host.resources.files("builder.runtime").joinpath("engine.wasm").read_bytes()
+    with pytest.raises(RefusedError, match="interface version 1, must have 99"):
+        Engine(wasm)
+
+
+def test_a_missing_engine_says_how_to_build_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(host.resources, "files", lambda package: tmp_path)
+    with pytest.raises(RefusedError, match=r"run: python engine/build\.py") as caught:
+        host.packaged_module.__wrapped__()
+    assert caught.value.code == "engine_missing"
+
+
+def test_a_trap_becomes_one_sentence(instance):
+    with pytest.raises(SessionError) as caught:
+        instance.call("sg_sha256_update", 0, 0xFFFFFF00, 64)
+    assert caught.value.code == "worker_lost"
+    assert "\n" not in str(caught.value)
+
+
+def test_memory_that_no_one_can_give_is_refused(instance):
+    for byte_count in (2**32 - 1, 2**32, 2**40):
+        with pytest.raises(RefusedError) as caught:
+            instance.reserve(byte_count)
+        assert caught.value.code == "out_of_memory"
+    assert instance.reserve(10) > 0
+
+
+def test_reserved_memory_is_fresh_zeroed_and_aligned(instance):
+    first, second = instance.reserve(70_000), instance.reserve(1)
+    assert first % 16 == second % 16 == 0
+    assert second >= first + 70_000
+    assert instance.read(first, 70_000) == bytes(70_000)
+
+
+def test_a_block_that_was_given_back_is_used_again(instance):
+    block = instance.take(1000)
+    instance.give(block)
+    assert instance.take(900) == block
+    assert instance.take(900) != block
+
+
+def test_python_ends_without_complaint():
+    code = "from builder.runtime.engine import Engine; Engine().instance()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
