@@ -1,42 +1,28 @@
 """What a member must share with the base, and what it must not.
 
-Owns: the refusals of `pack` that need a look into the containers: a member with another tokenizer, geometry
-or bit width would rebuild, then answer nonsense or not at all. Knows nothing of: patches, sites.
+Owns: the refusals of `pack` that need a look into the containers. Knows nothing of: patches, sites.
 Source: docs/publish.md, "What pack refuses".
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 
 from builder.cact.layout import Kind
 from builder.cact.reader import Container
 from builder.errors import FamilyError, refusal
-
-# The number of tensors differs where one export keeps the probe heads and another drops them: no harm.
-MAY_DIFFER = {"tensor_count"}
+from builder.family.check import Shape, require_same_shape
 
 
 def require_compatible(base: Container, member: Container, member_id: str) -> None:
     """Raise FamilyError unless tag, geometry, tokenizer and bit widths of shared tensors are the base's."""
-    for field, wanted in dataclasses.asdict(base.header).items():
-        found = getattr(member.header, field)
-        if field not in MAY_DIFFER and found != wanted:
-            name = f"{found:#010x}" if field == "tag" else str(found)
-            allowed = f"{wanted:#010x}" if field == "tag" else str(wanted)
-            raise _refused(member_id, f"header.{field}", name, allowed)
-    if member.tokenizer_blob != base.tokenizer_blob:
-        raise _refused(member_id, "tokenizer", "another one", "the base's, byte for byte")
+    require_same_shape(member_id, Shape.of(member), Shape.of(base))
     for record in member.records:
         known = base.record(record.name) if record.name in base else None
         if known is not None and (known.kind, known.bits) != (record.kind, record.bits):
-            raise _refused(
-                member_id,
-                f"tensor {record.name}",
-                _form(record.kind, record.bits),
-                _form(known.kind, known.bits),
-            )
+            found, allowed = _form(record.kind, record.bits), _form(known.kind, known.bits)
+            step = "export all members with one set of bit widths"
+            raise _refused(member_id, f"tensor {record.name}", found, allowed, step, code="other_bits")
 
 
 def require_different(hashes: Mapping[str, str], base_id: str, specialist_ids: list[str]) -> None:
@@ -63,9 +49,8 @@ def _form(kind: Kind, bits: int) -> str:
 
 
 def _refused(
-    member_id: str, field: str, found: str, allowed: str, next_step: str | None = None
+    member_id: str, field: str, found: str, allowed: str, next_step: str, code: str = "same_model"
 ) -> FamilyError:
-    step = next_step or "export all members from one base, with one tokenizer and one set of options"
     return FamilyError(
-        refusal(member_id, field, found=found, allowed=allowed, next_step=step), code="incompatible"
+        refusal(member_id, field, found=found, allowed=allowed, next_step=next_step), code=code
     )

@@ -7,6 +7,7 @@ Knows nothing of: how a member is exported (builder/family) or patched (builder/
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import TypeVar
 from builder.cact.reader import Container, read_container
 from builder.delta import apply_patch, changed_code_share, make_patch
 from builder.errors import PatchError
-from builder.family.export import export_member
+from builder.family.export import Exporters
 from builder.family.family import Family, Member
 from builder.publish.cache import Cache, Made
 from builder.publish.canonical import DECIMALS_MAX, Json
@@ -50,6 +51,7 @@ class MemberMaker:
         self, family: Family, cache: Cache, engine_sha256: str, jobs: int, progress: Progress
     ) -> None:
         self._family, self._cache, self._jobs, self._progress = family, cache, jobs, progress
+        self._exporters, self._opening = Exporters(family), threading.Lock()
         self._step_count = sum(member.cact is None for member in family.members) + len(family.members) - 1
         self._export_code: Json = sources_sha256("builder.family", "builder.cact")
         self._patch_code: Json = [sources_sha256("builder.delta"), engine_sha256]
@@ -70,7 +72,8 @@ class MemberMaker:
         return [Delivered(base, whole, "whole", whole, 0.0), *patched]
 
     def _exports(self) -> list[Made]:
-        return self._each(self._export, self._family.members)
+        """The base first and alone: it encodes the tensors that the others share with it."""
+        return [self._export(self._family.base), *self._each(self._export, self._family.members[1:])]
 
     def _export(self, member: Member) -> Made:
         if member.cact is not None:
@@ -87,9 +90,13 @@ class MemberMaker:
             "files": {name: file_sha256(path) for name, path in files.items() if path is not None},
             "settings": self._family.settings.model_dump(mode="json", exclude=NOT_EXPORTED),
         }
-        return self._once(
-            f"export {member.id}", ingredients, lambda: (export_member(self._family, member.id), {})
-        )
+
+        def make() -> tuple[bytes, dict[str, float]]:
+            with self._opening:  # One checkpoint is read once, whoever comes first.
+                self._exporters.of(member)
+            return self._exporters.export(member, None), {}
+
+        return self._once(f"export {member.id}", ingredients, make)
 
     def _patch(self, base: Container, base_made: Made, member: Member, whole: Made) -> Delivered:
         ingredients: Json = {
