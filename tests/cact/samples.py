@@ -79,7 +79,7 @@ def tiny_tokenizer() -> bytes:
     blob = struct.pack("<5IBBH", len(TINY_PIECES), 0, 1, 2, 3, 0, 0, 0)
     for index, (text, kind) in enumerate(TINY_PIECES):
         utf8 = text.encode()
-        blob += struct.pack("<fBH", -float(index), kind, len(utf8)) + utf8
+        blob += struct.pack("<fBH", float(-index), kind, len(utf8)) + utf8
     return blob
 
 

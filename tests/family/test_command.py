@@ -1,0 +1,74 @@
+"""`family export` and `family check`: what they print and how they end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from builder.cli import main
+
+
+@pytest.fixture
+def family(capsys: pytest.CaptureFixture[str]):
+    def run(*words: object) -> tuple[int, str, str]:
+        code = main(["family", *map(str, words)])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def test_export_prints_one_line_per_file_and_says_at_the_end_what_happened(family, demo_family, tmp_path):
+    code, out, err = family("export", demo_family.family.path, "--out", tmp_path / "new", "--member", "home")
+    assert code == 0
+    assert out == f"{tmp_path}/new/home.cact  1,693,571 bytes  1cd4a0980465\n"
+    assert err == f"family: exported 1 model to {tmp_path}/new\n"
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["home.cact"]
+
+
+def test_json_is_the_last_line_of_an_export(family, demo_family, tmp_path):
+    _, out, _ = family("export", demo_family.family.path, "--out", tmp_path, "--member", "base", "--json")
+    document = json.loads(out.splitlines()[-1])
+    assert document["family"] == "demo"
+    assert document["models"][0]["bytes"] == 1693571
+    assert document["models"][0]["sha256"].startswith("b52b179ac0be")
+
+
+def test_check_prints_a_line_per_member_and_writes_nothing(family, demo_family, tmp_path):
+    code, out, err = family("check", demo_family.family.path)
+    assert code == 0
+    assert out == "base: good\nrouter: good\nhome: good\nkitchen: good\nmedia: good\ncalendar: good\n"
+    assert err == "family: 6 members, 0 problems\n"
+
+
+def test_check_ends_with_1_and_names_each_problem(family, demo_family, tmp_path):
+    shutil.copy(demo_family.folder / "base.cact", tmp_path / "base.cact")
+    (tmp_path / "family.toml").write_text(
+        '[family]\nname="f"\ntitle="F"\n[base]\ncact="base.cact"\n'
+        '[[specialists]]\nid="a"\nabout="x"\ncact="gone.cact"\n'
+        '[[specialists]]\nid="b"\nabout="x"\ncact="base.cact"\n'
+    )
+    code, out, err = family("check", tmp_path / "family.toml", "--json")
+    assert code == 1
+    first, second, third, document = out.splitlines()
+    assert (first, third) == ("base: good", "b: good")
+    assert second == f"a: {tmp_path}/gone.cact: cannot be read: no such file or directory"
+    assert err == "family: 3 members, 1 problem\n"
+    assert [member["code"] for member in json.loads(document)["members"]] == [None, "unreadable", None]
+
+
+def test_an_unknown_member_is_usage(family, demo_family, tmp_path):
+    code, out, err = family("export", demo_family.family.path, "--out", tmp_path, "--member", "house")
+    assert (code, out) == (2, "")
+    assert "has no member 'house'; it has base, router, home" in err
+
+
+def test_a_bad_family_is_refused_with_one_line(family, tmp_path):
+    (tmp_path / "family.toml").write_text("[family]\n")
+    code, out, err = family("export", tmp_path / "family.toml", "--out", tmp_path / "out")
+    assert (code, out) == (1, "")
+    assert err.startswith(f"family: {tmp_path}/family.toml: family.name: field required")
+    assert err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
