@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from builder.family.export import export_family
 from builder.family.family import load_family
 from builder.publish.pack import Options, Report, pack
-from tests.conftest import DemoFamily
+from tests.conftest import DEMO
 
 INDEX = """<!doctype html>
 <html lang="en" data-release="{{RELEASE}}">
@@ -83,6 +84,26 @@ max_new_tokens = 32
 """
 
 
+# The demo's first two layers: real models, and a patch takes a third of the time.
+SHALLOW = """[family]
+name = "shallow"
+title = "Shallow"
+tokenizer = "DEMO/tokenizer.model"
+layers = 2
+[base]
+checkpoint = "DEMO/base.safetensors"
+[router]
+adapter = "DEMO/router.lora.safetensors"
+"""
+SHALLOW_SPECIALIST = """[[specialists]]
+id = "ID"
+about = "ID"
+adapter = "DEMO/ID.lora.safetensors"
+"""
+MODEL_BYTES = 665347
+PART_BYTES = 200 * 1024
+
+
 class House:
     """A family of finished containers in a folder of its own, and how to pack it."""
 
@@ -96,7 +117,7 @@ class House:
     def pack(self, out: Path, **options: Any) -> Report:
         """Pack with the cache beside the family and small parts."""
         defaults: dict[str, Any] = {
-            "part_bytes": 512 * 1024,
+            "part_bytes": PART_BYTES,
             "jobs": 2,
             "cache_folder": self.folder / "cache",
             "web_folder": self.web,
@@ -105,18 +126,31 @@ class House:
         return pack(family, out, Options(**defaults | options), lambda step, done, total: None)
 
 
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of small real models: base, router, home, kitchen, media, calendar."""
+    folder = tmp_path_factory.mktemp("models")
+    specialists = [
+        SHALLOW_SPECIALIST.replace("ID", name) for name in ("home", "kitchen", "media", "calendar")
+    ]
+    text = "".join([SHALLOW, *specialists]).replace("DEMO", str(DEMO.absolute()))
+    (folder / "family.toml").write_text(text, encoding="utf-8")
+    export_family(load_family(folder / "family.toml"), folder)
+    return folder
+
+
 @pytest.fixture
-def house(tmp_path: Path, demo_family: DemoFamily, packed_once: House, web: Callable[..., Path]) -> House:
+def house(tmp_path: Path, models: Path, packed_once: House, web: Callable[..., Path]) -> House:
     """A house of the test's own; its cache knows the patches, so that only tests about making pay for it."""
-    house = House(tmp_path / "house", demo_family.folder, web())
+    house = House(tmp_path / "house", models, web())
     shutil.copytree(packed_once.folder / "cache", house.folder / "cache")
     return house
 
 
 @pytest.fixture(scope="session")
-def packed_once(tmp_path_factory: pytest.TempPathFactory, demo_family: DemoFamily) -> House:
+def packed_once(tmp_path_factory: pytest.TempPathFactory, models: Path) -> House:
     folder = tmp_path_factory.mktemp("packed")
-    house = House(folder / "house", demo_family.folder, write_sources(folder / "web"))
+    house = House(folder / "house", models, write_sources(folder / "web"))
     house.pack(folder / "house" / "site")
     return house
 

@@ -16,14 +16,14 @@ import pytest
 from builder.publish import pack_command
 from builder.publish.verify import verify
 from tests.cli.conftest import Run, run
-from tests.publish.conftest import House
+from tests.publish.conftest import MODEL_BYTES, House
 
 __all__ = ["run"]
 
 MODELS = ("base", "router", "home", "media")
 TABLE = """\
 member  travels as  whole bytes  delivered bytes   share  changed codes  parts
-base    whole         1,693,571        1,693,571  100.0%                     1
+base    whole           665,347          665,347  100.0%                     1
 """
 
 
@@ -58,7 +58,7 @@ def test_pack_prints_the_table_and_says_at_last_what_happened(run: Run, packable
     ]
     assert lines[5].startswith("first visit: ")
     assert lines[6].startswith("whole family: ")
-    assert lines[6].endswith("of 6,774,284 as whole files")
+    assert lines[6].endswith("of 2,661,388 as whole files")
     release = json.loads((packable.folder / "site" / "family.json").read_bytes())["release"]
     end = f"4 models, 4 parts, release {release[:12]}; 0 steps done, 3 reused"
     assert err.splitlines()[-1] == f"pack: {packable.folder / 'site'}: {end}"
@@ -71,7 +71,7 @@ def test_pack_names_the_steps_that_it_really_does(run: Run, packable: House) -> 
 
 
 def test_pack_json_is_one_document_on_the_last_line(run: Run, packable: House) -> None:
-    _, out, _ = run(*pack_words(packable, "--json", "--part-size", "512KiB"))
+    _, out, _ = run(*pack_words(packable, "--json", "--part-size", "200KiB"))
     document = json.loads(out.splitlines()[-1])
     by_id = {member["id"]: member for member in document["members"]}
     assert by_id["base"]["parts"] == 4
@@ -122,7 +122,7 @@ def test_verify_lists_the_models_and_counts(run: Run, site: Path) -> None:
     code, out, err = run("verify", site)
     assert (code, err) == (0, "verify: 4 models, 7 parts, 0 mismatches\n")
     assert [line.split()[:2] for line in out.splitlines()] == [
-        [name, "1693571"] for name in ("base", "router", "home", "media")
+        [name, str(MODEL_BYTES)] for name in ("base", "router", "home", "media")
     ]
 
 

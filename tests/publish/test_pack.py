@@ -25,7 +25,7 @@ from builder.publish.pack import Options, pack
 from builder.publish.site import open_site
 from builder.publish.verify import verify
 from tests.conftest import DEMO, DemoFamily
-from tests.publish.conftest import FAMILY, House
+from tests.publish.conftest import FAMILY, MODEL_BYTES, PART_BYTES, House
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -64,12 +64,8 @@ def test_manifest_says_what_the_family_file_says(site: Path) -> None:
 
 def test_parts_are_cut_at_the_size_asked_for(site: Path) -> None:
     manifest = open_site(site).manifest
-    assert [part.bytes for part in manifest.base.delivery.parts] == [
-        524288,
-        524288,
-        524288,
-        1693571 - 3 * 524288,
-    ]
+    sizes = [part.bytes for part in manifest.base.delivery.parts]
+    assert sizes == [PART_BYTES] * 3 + [MODEL_BYTES - 3 * PART_BYTES]
     assert all((site / path).stat().st_size <= PART_BYTES_MAX for path in site_files(site))
     assert all(path.endswith(".bin") for path in site_files(site) if path.startswith("parts/"))
 
@@ -88,7 +84,7 @@ def test_whole_file_travels_when_the_patch_is_not_smaller(
     monkeypatch.setattr(members, "apply_patch", lambda base, patch: patch)
     report = house.pack(tmp_path / "site", cache_folder=tmp_path / "cold")
     assert [cost.kind for cost in report.members] == ["whole"] * 4
-    assert report.whole_bytes == report.family_bytes == 4 * 1693571
+    assert report.whole_bytes == report.family_bytes == 4 * MODEL_BYTES
     assert open_site(tmp_path / "site").member_bytes("home") == (house.folder / "home.cact").read_bytes()
 
 
@@ -114,10 +110,10 @@ def test_second_pack_makes_nothing(house: House, tmp_path: Path) -> None:
     assert (second.written.new, second.written.removed) == (0, 0)
 
 
-def test_pack_makes_only_what_changed(house: House, tmp_path: Path, demo_family: DemoFamily) -> None:
-    shutil.copyfile(demo_family.folder / "kitchen.cact", house.folder / "media.cact")
+def test_pack_makes_only_what_changed(house: House, tmp_path: Path, models: Path) -> None:
+    shutil.copyfile(models / "kitchen.cact", house.folder / "media.cact")
     assert house.pack(tmp_path / "site").made == ("patch media",)
-    shutil.copyfile(demo_family.folder / "calendar.cact", house.folder / "base.cact")
+    shutil.copyfile(models / "calendar.cact", house.folder / "base.cact")
     assert house.pack(tmp_path / "site").made == ("patch home", "patch media", "patch router")
 
 
@@ -127,7 +123,7 @@ def test_other_part_size_or_title_makes_no_model_again(house: House, tmp_path: P
     after = house.pack(tmp_path / "site", part_bytes=4096)
     assert after.made == ()
     assert before.release != after.release
-    assert after.members[0].part_count == -(-1693571 // 4096)
+    assert after.members[0].part_count == -(-MODEL_BYTES // 4096)
 
 
 def test_other_engine_makes_the_patches_again(
@@ -173,10 +169,10 @@ def test_interrupted_pack_leaves_the_old_site_and_the_next_one_goes_on(
     assert tree(tmp_path / "site") == before
 
 
-def test_release_before_stays_for_open_tabs(house: House, tmp_path: Path, demo_family: DemoFamily) -> None:
+def test_release_before_stays_for_open_tabs(house: House, tmp_path: Path, models: Path) -> None:
     house.pack(tmp_path / "site")
     before = tree(tmp_path / "site")
-    shutil.copyfile(demo_family.folder / "kitchen.cact", house.folder / "media.cact")
+    shutil.copyfile(models / "kitchen.cact", house.folder / "media.cact")
     house.pack(tmp_path / "site")
     after = tree(tmp_path / "site")
     assert after["previous.json"] == before["family.json"]
@@ -317,6 +313,7 @@ def test_model_that_changes_while_it_is_packed_is_refused(
     assert not (tmp_path / "site").exists()
 
 
+@pytest.mark.slow
 def test_demo_family_packs_from_its_checkpoints(
     tmp_path: Path, demo_family: DemoFamily, web: Callable[..., Path]
 ) -> None:
