@@ -2,7 +2,7 @@
 
 Owns: refusing folders that hold something else, writing in an order that leaves no moment without a whole
 site, undoing a failed write, keeping the release before, removing older ones.
-Knows nothing of: how the files were made. Source: docs/publish.md, "What a release replaces".
+Knows nothing of: how the files were made. Source: docs/publish.md, "Packing again".
 """
 
 from __future__ import annotations
