@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from builder.errors import SessionError, refusal
+from builder.errors import SessionError, UsageError, refusal
 from builder.runtime.host import Instance, compiled, packaged_module
 from builder.runtime.interface import ModelInfo, Sampling
 
@@ -29,10 +29,12 @@ _WORD_BYTES = 4
 _ALIGNMENT_BYTES = 16
 
 
+NUMERICS = ("exact", "fast")
+"""By number, as `enum sg_numerics` counts them (docs/numerics.md)."""
+
+
 class Engine:
     """A compiled `engine.wasm`: the package's own, or the bytes of another."""
-
-    numerics = "exact"
 
     def __init__(self, wasm: bytes | None = None) -> None:
         self._engine, self._module = packaged_module() if wasm is None else compiled(wasm)
@@ -41,22 +43,30 @@ class Engine:
         """A fresh instance for calls that no class here makes."""
         return Instance(self._engine, self._module)
 
-    def open(self, container: bytes | bytearray | memoryview, *, name: str = "container") -> EngineModel:
+    def open(
+        self,
+        container: bytes | bytearray | memoryview,
+        *,
+        name: str = "container",
+        numerics: str = NUMERICS[0],
+    ) -> EngineModel:
         """Check a `.cact` file and open it in its own instance; `name` is for messages.
 
-        Raises `ContainerError` (cact_*), `RefusedError` (out_of_memory).
+        Raises `ContainerError` (cact_*), `RefusedError` (out_of_memory), `UsageError` (bad_argument) for
+        numerics that are not in `NUMERICS`.
         """
+        if numerics not in NUMERICS:
+            message = refusal("engine", "numerics", found=numerics, allowed=" or ".join(NUMERICS))
+            raise UsageError(message, code="bad_argument")
         instance = self.instance()
-        return EngineModel(instance, instance.place(container), len(container), name)
+        return EngineModel(instance, instance.place(container), len(container), name, numerics)
 
 
 class EngineModel:
     """One opened container; implements `builder.runtime.interface.Model`."""
 
-    numerics = Engine.numerics
-
-    def __init__(self, instance: Instance, file: int, file_bytes: int, name: str) -> None:
-        self._instance, self.name = instance, name
+    def __init__(self, instance: Instance, file: int, file_bytes: int, name: str, numerics: str) -> None:
+        self._instance, self.name, self.numerics = instance, name, numerics
         self._desk = instance.reserve(_PIECE_OFFSET + _PIECE_BYTES_MAX)
         instance.check(name, "sg_model_measure", file, file_bytes, self._desk)
         model_bytes = instance.word(self._desk)
@@ -109,7 +119,10 @@ class EngineModel:
         block = self._instance.take(self._instance.word(self._desk))
         where = (*block, self._desk)
         self._instance.check(self.name, "sg_session_open", self._model, capacity_tokens, *where)
-        session = EngineSession(self._instance, self._instance.word(self._desk), self.info, self._desk)
+        address = self._instance.word(self._desk)
+        numerics = NUMERICS.index(self.numerics)
+        self._instance.check(self.name, "sg_session_set_numerics", address, numerics)
+        session = EngineSession(self._instance, address, self.info, self._desk)
         weakref.finalize(session, _give_back, weakref.ref(self._instance), block)
         return session
 

@@ -120,11 +120,15 @@ int sg_detokenize_flush(struct sg_detokenizer *state, uint8_t *out, size_t out_c
 
 /* ---- Session: one KV cache ---- */
 struct sg_session;
+/* How products with the weights are rounded (docs/numerics.md); a session opens as `exact`. */
+enum sg_numerics { SG_NUMERICS_EXACT = 0, SG_NUMERICS_FAST = 1 };
 int sg_session_measure(const struct sg_model *model, uint32_t capacity_tokens, size_t *session_bytes,
                        struct sg_error *error);
 int sg_session_open(const struct sg_model *model, uint32_t capacity_tokens, void *memory, size_t memory_bytes,
                     struct sg_session **session, struct sg_error *error);
-/* Back to the state after open: the next tokens see a fresh cache. */
+/* BAD_STATE once the cache holds tokens, BAD_ARGUMENT for a number that names no numerics. */
+int sg_session_set_numerics(struct sg_session *session, uint32_t numerics, struct sg_error *error);
+/* Back to the state after open, but with the numerics that were set: the next tokens see a fresh cache. */
 void sg_session_reset(struct sg_session *session);
 uint32_t sg_session_position(const struct sg_session *session);
 /* Appends tokens; afterwards the logits are those of the last one. All or nothing: on failure the session is unchanged. */

@@ -19,23 +19,22 @@ static uint32_t hash_slot(const struct sg_geometry *geometry, uint32_t order_ind
     return hash % geometry->engram_slots;
 }
 
-/* The tables' rows side by side: out (padded E,), rotated; a row is zero where its n-gram is not complete yet. */
-static void look_up(const struct sg_session *session, const struct sg_engram *engram, uint32_t t, float *out,
-                    size_t padded) {
+/* The tables' rows side by side: out (E,), and room for one padded row behind; a row is zero where its n-gram is not
+ * complete yet. */
+static void look_up(const struct sg_session *session, const struct sg_engram *engram, uint32_t t, float *out) {
     const struct sg_geometry *geometry = &session->model->geometry;
     const uint32_t heads = geometry->engram_table_count / geometry->order_count;
     const uint32_t *newest = session->work.ids + session->model->order_max - 1 + t;
-    const size_t sub_dim = geometry->engram_sub_dim;
-    memset(out, 0, padded * sizeof *out);
+    const size_t sub_dim = geometry->engram_sub_dim, engram_dim = session->model->engram_dim;
+    memset(out, 0, engram_dim * sizeof *out);
     for (uint32_t o = 0; o < geometry->order_count; o++) {
         if (session->now.position + t + 1 < geometry->orders[o]) continue;
         for (uint32_t h = 0; h < heads; h++) {
             const uint32_t table = o * heads + h;
             const uint32_t row = table * geometry->engram_slots + hash_slot(geometry, o, h, newest);
-            sg_matrix_row(&engram->tables, row, session->work.flat, out + table * sub_dim);
+            sg_matrix_row(&engram->tables, row, out + engram_dim, out + table * sub_dim);
         }
     }
-    sg_rotate(out, padded / SG_GROUP);
 }
 
 /* sigmoid(<unit(input), unit(key)> / sqrt(D)) */
@@ -49,16 +48,20 @@ void sg_engram_add(struct sg_session *session, uint32_t site, uint32_t count) {
     const struct sg_model *model = session->model;
     const struct sg_engram *engram = &model->engrams[site];
     struct sg_work *work = &session->work;
-    const size_t d = model->geometry.d_model, padded = sg_padded(model->engram_dim);
+    const size_t d = model->geometry.d_model, engram_dim = model->engram_dim;
     const uint32_t reach = sg_engram_reach(&model->geometry);
     float *past = session->now.engram_values + (size_t)site * reach * d;
     float *keys = work->change; /* (B, D); free until the lanes are written */
-    for (uint32_t t = 0; t < count; t++) look_up(session, engram, t, work->operand + t * padded, padded);
-    sg_matmul(&engram->key_proj, 0, (uint32_t)d, work->operand, count, keys, d);
+    sg_fixed_begin(&work->operand, engram_dim, count);
+    for (uint32_t t = 0; t < count; t++) {
+        look_up(session, engram, t, work->row);
+        sg_fixed_put(&work->operand, t, work->row, engram_dim);
+    }
+    sg_product(&engram->key_proj, 0, (uint32_t)d, &work->operand, keys, d);
     memcpy(work->engram_raw, past, reach * d * sizeof *past);
-    sg_matmul(&engram->value_proj, 0, (uint32_t)d, work->operand, count, work->engram_raw + reach * d, d);
+    sg_product(&engram->value_proj, 0, (uint32_t)d, &work->operand, work->engram_raw + reach * d, d);
     memcpy(past, work->engram_raw + count * d, reach * d * sizeof *past);
-    float *values = work->operand; /* (B, D) once the products are done */
+    float *values = work->gate; /* (B, D); free until attention */
     sg_convolve(work->engram_raw, reach, engram->taps, model->geometry.engram_conv_taps,
                 model->geometry.engram_dilation, d, count, values, d);
     for (size_t t = 0; t < count; t++) {

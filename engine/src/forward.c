@@ -38,7 +38,7 @@ static void embed(struct sg_session *session, const uint32_t *ids, uint32_t coun
     const float scale = __builtin_sqrtf((float)d);
     for (uint32_t t = 0; t < count; t++) {
         float *lane = session->work.streams + t * lanes * d;
-        sg_matrix_row(&model->embedding, ids[t], session->work.operand, lane);
+        sg_matrix_row(&model->embedding, ids[t], session->work.row, lane);
         for (size_t i = 0; i < d; i++) lane[i] *= scale;
         for (size_t n = 1; n < lanes; n++) memcpy(lane + n * d, lane, d * sizeof *lane);
     }
@@ -96,18 +96,20 @@ static void settle_nan(float *x, size_t count) {
 
 void sg_forward_logits(struct sg_session *session, uint32_t t) {
     const struct sg_model *model = session->model;
-    const size_t d = model->geometry.d_model, lanes = model->geometry.lane_count, padded = sg_padded(d);
+    const size_t d = model->geometry.d_model, lanes = model->geometry.lane_count;
     const float *stream = session->work.streams + t * lanes * d;
-    float *mean = session->work.change, *operand = session->work.operand;
+    float *mean = session->work.change;
+    struct sg_fixed *operand = &session->work.operand;
     for (size_t i = 0; i < d; i++) {
         float sum = stream[i];
         for (size_t n = 1; n < lanes; n++) sum += stream[n * d + i];
         mean[i] = sum / (float)lanes;
     }
-    sg_normalise(mean, d, model->final_norm, operand, padded);
-    sg_rotate(operand, padded / SG_GROUP);
+    sg_normalise(mean, d, model->final_norm, mean, d);
+    sg_fixed_begin(operand, d, 1);
+    sg_fixed_put(operand, 0, mean, d);
     const uint32_t logit_count = model->geometry.logit_count;
-    sg_matmul(&model->embedding, 0, logit_count, operand, 1, session->now.logits, logit_count);
+    sg_product(&model->embedding, 0, logit_count, operand, session->now.logits, logit_count);
     settle_nan(session->now.logits, logit_count);
     session->now.has_logits = 1;
 }

@@ -28,15 +28,15 @@ void sg_lanes_read(struct sg_session *session, uint32_t layer, uint32_t count) {
     const struct sg_connections *c = &model->connections;
     struct sg_work *work = &session->work;
     const uint32_t d = model->geometry.d_model, lanes = model->geometry.lane_count;
-    const size_t columns = (size_t)lanes * d, padded = sg_padded(columns);
+    const size_t columns = (size_t)lanes * d;
+    sg_fixed_begin(&work->flat, columns, count);
     for (uint32_t t = 0; t < count; t++) {
-        sg_normalise(work->streams + t * columns, columns, NULL, work->flat + t * padded, padded);
+        sg_normalise(work->streams + t * columns, columns, NULL, work->row, columns);
+        sg_fixed_put(&work->flat, t, work->row, columns);
     }
-    sg_rotate(work->flat, count * (padded / SG_GROUP));
-    sg_matmul(&c->phi_pre, layer * lanes, lanes, work->flat, count, work->lane_in, lanes);
-    sg_matmul(&c->phi_post, layer * lanes, lanes, work->flat, count, work->lane_out, lanes);
-    sg_matmul(&c->phi_res, layer * lanes * lanes, lanes * lanes, work->flat, count, work->lane_mix,
-              (size_t)lanes * lanes);
+    sg_product(&c->phi_pre, layer * lanes, lanes, &work->flat, work->lane_in, lanes);
+    sg_product(&c->phi_post, layer * lanes, lanes, &work->flat, work->lane_out, lanes);
+    sg_product(&c->phi_res, layer * lanes * lanes, lanes * lanes, &work->flat, work->lane_mix, (size_t)lanes * lanes);
     for (uint32_t t = 0; t < count; t++) {
         read_one(model, layer, work->lane_in + t * lanes, work->streams + t * columns, work->input + (size_t)t * d);
     }
@@ -99,6 +99,6 @@ void sg_lanes_write(struct sg_session *session, uint32_t layer, uint32_t count) 
         float *change = work->change + t * d;
         for (size_t i = 0; i < d; i++) change[i] = work->hidden[t * d + i] - work->input[t * d + i];
         write_one(model, layer, work->lane_out + t * lanes, work->lane_mix + t * lanes * lanes, change,
-                  work->streams + t * lanes * d, work->flat);
+                  work->streams + t * lanes * d, work->row);
     }
 }

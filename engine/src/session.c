@@ -9,6 +9,14 @@ static float *take_floats(struct sg_arena *arena, uint64_t count) {
     return sg_arena_take(arena, count, sizeof(float));
 }
 
+static struct sg_fixed take_fixed(struct sg_arena *arena, uint64_t tokens, uint64_t columns) {
+    const uint64_t groups = (columns + SG_GROUP - 1) / SG_GROUP;
+    struct sg_fixed fixed = {0};
+    fixed.number = sg_arena_take(arena, tokens * groups * SG_GROUP, sizeof *fixed.number);
+    fixed.unit = take_floats(arena, tokens * groups);
+    return fixed;
+}
+
 static uint64_t raw_count(const struct sg_model *model) {
     const struct sg_geometry *g = &model->geometry;
     return (uint64_t)g->layer_count * sg_tap_reach(g) * (model->q_dim + model->k_dim + model->v_dim);
@@ -30,21 +38,23 @@ static void lay_out_work(const struct sg_model *model, uint32_t capacity, uint64
     const struct sg_geometry *g = &model->geometry;
     const uint64_t d = g->d_model, lanes = g->lane_count, half = g->qk_head_dim / 2;
     const uint64_t widest = most(most(model->q_dim, model->k_dim), model->v_dim);
-    const uint64_t operand = sg_padded((size_t)most(most(d, model->out_dim), model->engram_dim));
     work->streams = take_floats(arena, block * lanes * d);
-    work->flat = take_floats(arena, most(block * sg_padded((size_t)(lanes * d)), sg_padded(g->engram_sub_dim)));
+    work->flat = take_fixed(arena, block, lanes * d);
     work->input = take_floats(arena, block * d);
     work->hidden = take_floats(arena, block * d);
-    work->operand = take_floats(arena, block * operand);
+    work->operand = take_fixed(arena, block, most(most(d, model->out_dim), model->engram_dim));
+    const uint64_t looked_up = model->engram_dim + sg_padded(g->engram_sub_dim);
+    work->row = take_floats(arena, most(most(lanes * d, model->out_dim), most(looked_up, sg_padded((size_t)d))));
     work->raw = take_floats(arena, (sg_tap_reach(g) + block) * widest);
     work->q = take_floats(arena, block * model->q_dim);
     work->kv = take_floats(arena, block * most(model->k_dim, model->v_dim));
-    work->gate = take_floats(arena, block * model->out_dim);
+    work->gate = take_floats(arena, block * most(model->out_dim, d));
     work->mixed = take_floats(arena, block * model->out_dim);
     work->change = take_floats(arena, block * d);
     work->engram_raw = take_floats(arena, (sg_engram_reach(g) + block) * d);
-    work->scores = take_floats(arena, most(capacity, g->qk_head_dim));
-    for (int i = 0; i < 4; i++) work->hada[i] = take_floats(arena, g->hada_n);
+    const uint64_t score_count = g->head_count / g->kv_head_count * sg_key_rows(capacity);
+    work->scores = take_floats(arena, most(score_count, g->qk_head_dim));
+    for (int i = 0; i < 4; i++) work->hada[i] = take_floats(arena, block * g->hada_n);
     work->cosines = take_floats(arena, block * half);
     work->sines = take_floats(arena, block * half);
     work->lane_in = take_floats(arena, block * lanes);
@@ -69,9 +79,9 @@ static int lay_out(const struct sg_model *model, uint32_t capacity, struct sg_ar
     struct sg_session made = {.model = model, .capacity = capacity};
     made.block_tokens = capacity < SG_TOKEN_BLOCK ? capacity : SG_TOKEN_BLOCK;
     struct sg_session *place = sg_arena_take(arena, 1, sizeof *place);
-    const uint64_t rows = (uint64_t)g->layer_count * g->kv_head_count * capacity;
-    made.keys = take_floats(arena, rows * g->qk_head_dim);
-    made.values = take_floats(arena, rows * g->v_head_dim);
+    const uint64_t groups = (uint64_t)g->layer_count * g->kv_head_count;
+    made.keys = take_floats(arena, groups * sg_key_rows(capacity) * g->qk_head_dim);
+    made.values = take_floats(arena, groups * capacity * g->v_head_dim);
     lay_out_state(model, &made.now, arena);
     lay_out_state(model, &made.mark, arena);
     lay_out_state(model, &made.kept, arena);
@@ -99,6 +109,17 @@ int sg_session_open(const struct sg_model *model, uint32_t capacity_tokens, void
     if (!memory) return sg_fail(error, SG_STATUS_BAD_ARGUMENT, "memory", 0, 0, 0);
     struct sg_arena arena = {.base = memory, .capacity = memory_bytes};
     return lay_out(model, capacity_tokens, &arena, session, error);
+}
+
+int sg_session_set_numerics(struct sg_session *session, uint32_t numerics, struct sg_error *error) {
+    if (numerics > SG_NUMERICS_FAST) {
+        return sg_fail(error, SG_STATUS_BAD_ARGUMENT, "numerics", 0, numerics, SG_NUMERICS_FAST);
+    }
+    if (session->now.position) {
+        return sg_fail(error, SG_STATUS_BAD_STATE, "session.position", 0, session->now.position, 0);
+    }
+    session->work.flat.numerics = session->work.operand.numerics = (enum sg_numerics)numerics;
+    return SG_STATUS_OK;
 }
 
 static void copy_state(const struct sg_model *model, struct sg_state *to, const struct sg_state *from) {

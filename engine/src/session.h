@@ -7,6 +7,7 @@
 #define SG_SESSION_H
 
 #include "model.h"
+#include "product.h"
 
 /* All that a mark must keep. Keys and values are not in it: positions before a mark are never written again. */
 struct sg_state {
@@ -21,19 +22,20 @@ struct sg_state {
 /* Buffers for one block; each holds up to B tokens. Those named "padded" have rows of whole groups. */
 struct sg_work {
     float *streams;    /* (B, N, D) */
-    float *flat;       /* (B, padded N D) unit-rms streams, rotated */
+    struct sg_fixed flat; /* (B, N D) unit-rms streams */
     float *input;      /* (B, D) what the layer reads from its lanes */
     float *hidden;     /* (B, D) the layer's own residual stream */
-    float *operand;    /* (B, padded max(D, H V, E)) rotated operand of the next product */
+    struct sg_fixed operand; /* (B, max(D, H V, E)) of the next product */
+    float *row;        /* (max(N D, H V, E + padded row of a table, padded D),) one token on its way to fixed point */
     float *raw;        /* (R + B, max(q_dim, k_dim, v_dim)) */
     float *q;          /* (B, q_dim) */
     float *kv;         /* (B, max(k_dim, v_dim)) */
-    float *gate;       /* (B, H V) */
+    float *gate;       /* (B, max(H V, D)) */
     float *mixed;      /* (B, H V) */
     float *change;     /* (B, D) */
     float *engram_raw; /* (reach + B, D) */
-    float *scores;     /* (max(C, Q),) */
-    float *hada[4];    /* (M,) each */
+    float *scores;     /* (H / G, C rounded up to whole key blocks); also (Q,) */
+    float *hada[4];    /* (B, M) each */
     float *cosines;    /* (B, Q / 2) */
     float *sines;      /* (B, Q / 2) */
     float *lane_in, *lane_out, *lane_mix; /* (B, N), (B, N), (B, N N) */
@@ -46,11 +48,16 @@ struct sg_session {
     uint32_t capacity;
     uint32_t block_tokens; /* B */
     uint32_t has_mark;
-    float *keys;   /* (L, G, C, Q) after taps, norm and RoPE */
+    float *keys;   /* (L, G, C / 16, Q, 16) after taps, norm and RoPE; C rounded up */
     float *values; /* (L, G, C, V) after taps */
     struct sg_state now, mark, kept;
     struct sg_work work;
 };
+
+#define SG_KEY_BLOCK 16u /* keys that stand side by side in the cache */
+
+/* `count` rounded up to whole key blocks. */
+static inline size_t sg_key_rows(size_t count) { return (count + SG_KEY_BLOCK - 1) / SG_KEY_BLOCK * SG_KEY_BLOCK; }
 
 static inline uint32_t sg_engram_reach(const struct sg_geometry *geometry) {
     return (geometry->engram_conv_taps - 1) * geometry->engram_dilation;

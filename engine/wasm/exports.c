@@ -84,6 +84,8 @@ SG_WRAP(int, session_open,
         (const struct sg_model *model, uint32_t capacity_tokens, void *memory, size_t memory_bytes,
          struct sg_session **session, struct sg_error *error),
         (model, capacity_tokens, memory, memory_bytes, session, error))
+SG_WRAP(int, session_set_numerics, (struct sg_session *session, uint32_t numerics, struct sg_error *error),
+        (session, numerics, error))
 SG_WRAP_VOID(session_reset, (struct sg_session *session), (session))
 SG_WRAP(uint32_t, session_position, (const struct sg_session *session), (session))
 SG_WRAP(int, session_append,

@@ -1,6 +1,7 @@
 /* Exports what the shipped module keeps inside: elementary functions and both versions of each kernel. */
 #include "kernels.h"
 #include "math.h"
+#include "product.h"
 
 #define PROBE(name) __attribute__((export_name(#name)))
 
@@ -33,12 +34,13 @@ void probe_rotate(float *x, size_t group_count, int simd) {
     }
 }
 
-/* `values` are the 16 levels; `blob` is a CQ blob: codes, then norms. */
-PROBE(probe_matmul)
-void probe_matmul(const uint8_t *blob, const float *values, uint32_t code_bits, uint32_t rows, uint32_t columns,
-                  const float *x, size_t token_count, float *y, int simd);
-void probe_matmul(const uint8_t *blob, const float *values, uint32_t code_bits, uint32_t rows, uint32_t columns,
-                  const float *x, size_t token_count, float *y, int simd) {
+/* `values` are the 16 levels; `blob` is a CQ blob: codes, then norms; x: (token_count, columns). `room` holds the tokens in
+ * fixed point: 2 bytes per padded column, then 4 per group. Rows from 1 on. */
+PROBE(probe_product)
+void probe_product(const uint8_t *blob, const float *values, uint32_t code_bits, uint32_t rows, uint32_t columns,
+                   const float *x, uint32_t token_count, int16_t *room, float *y, uint32_t numerics, int simd);
+void probe_product(const uint8_t *blob, const float *values, uint32_t code_bits, uint32_t rows, uint32_t columns,
+                   const float *x, uint32_t token_count, int16_t *room, float *y, uint32_t numerics, int simd) {
     struct sg_levels levels;
     sg_levels_set(&levels, values, 16);
     const size_t padded = sg_padded(columns);
@@ -49,11 +51,23 @@ void probe_matmul(const uint8_t *blob, const float *values, uint32_t code_bits, 
                                      .column_count = columns,
                                      .group_count = (uint32_t)(padded / SG_GROUP),
                                      .code_bits = code_bits};
-    if (simd) {
-        sg_matmul_simd(&matrix, 1, rows - 1, x, token_count, y, rows - 1);
-    } else {
-        sg_matmul_scalar(&matrix, 1, rows - 1, x, token_count, y, rows - 1);
+    struct sg_fixed fixed = {.number = room, .numerics = (enum sg_numerics)numerics};
+    fixed.unit = (float *)(void *)(room + token_count * padded);
+    sg_fixed_begin(&fixed, columns, token_count);
+    for (uint32_t t = 0; t < token_count; t++) {
+        (simd ? sg_fixed_put_simd : sg_fixed_put_scalar)(&fixed, t, x + (size_t)t * columns, columns);
     }
+    (simd ? sg_product_simd : sg_product_scalar)(&matrix, 1, rows - 1, &fixed, y, rows - 1);
+}
+
+/* out (height, width) = weights (height, depth) rows (depth, width); with `turned`, weights stand as (depth, height). */
+PROBE(probe_weighted_sums)
+void probe_weighted_sums(const float *weights, size_t height, size_t depth, int turned, const float *rows, size_t width,
+                         float *out, int simd);
+void probe_weighted_sums(const float *weights, size_t height, size_t depth, int turned, const float *rows, size_t width,
+                         float *out, int simd) {
+    const struct sg_view view = {weights, height, depth, turned ? 1 : depth, turned ? height : 1};
+    (simd ? sg_weighted_sums_simd : sg_weighted_sums_scalar)(view, rows, width, out, width);
 }
 
 PROBE(probe_trap) void probe_trap(void);

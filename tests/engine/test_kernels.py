@@ -1,4 +1,4 @@
-"""Products with CQ matrices: against upstream's dequantised weights; SIMD against plain C, bit for bit."""
+"""The kernels: SIMD against plain C, bit for bit; products against upstream's dequantised weights."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from needle.model.quantize import _cq_codebook_np, _cq_hadamard_np
 from builder.runtime.host import Instance
 
 GROUP = 128
+EXACT, FAST = 0, 1
+ERROR_MAX = {EXACT: 2e-5, FAST: 6e-3}
+"""Relative to the product of the vectors' lengths: a few times the largest seen."""
 TERNARY = TERNARY_RECORD_BITS
 WIDTHS = (1, 2, 3, 4, TERNARY)
-SHAPES = [(2, 1, 1), (3, 128, 2), (7, 129, 3), (10, 300, 5), (5, 640, 31), (4, 256, 33), (3, 130, 70)]
+SHAPES = [(2, 1, 1), (3, 128, 2), (7, 129, 3), (10, 300, 5), (5, 640, 31), (14, 256, 33), (3, 130, 64)]
 
 
 def _levels(bits: int) -> np.ndarray:
@@ -45,29 +48,64 @@ class Case:
         # Rounding is relative to the lengths of the vectors in rotated space, before padding is cut off.
         lengths = np.sqrt(np.square(norms.astype(np.float64)).sum(1))
         self.scale = np.linalg.norm(x, axis=1)[:, None] * lengths[None, :]
-        self.rotated = np.pad(x, ((0, 0), (0, padded - columns)))
+        self.x, self.padded = x, padded
 
-    def run(self, probe: Instance, *, simd: bool) -> np.ndarray:
-        x = probe.place(self.rotated.tobytes())
-        probe.call("probe_rotate", x, self.rotated.size // GROUP, int(simd))
+    def run(self, probe: Instance, numerics: int, *, simd: bool) -> np.ndarray:
+        x = probe.place(self.x.tobytes())
         y = probe.reserve(4 * self.tokens * (self.rows - 1))
+        room = probe.reserve(2 * self.tokens * self.padded + 4 * self.tokens * self.padded // GROUP)
         matrix = (probe.place(self.blob), probe.place(_levels(self.bits).tobytes()), self.stored_bits)
-        probe.call("probe_matmul", *matrix, self.rows, self.columns, x, self.tokens, y, int(simd))
+        shape = (self.rows, self.columns)
+        probe.call("probe_product", *matrix, *shape, x, self.tokens, room, y, numerics, int(simd))
         out = np.frombuffer(probe.read(y, 4 * self.tokens * (self.rows - 1)), "<f4")
         return out.reshape(self.tokens, self.rows - 1)
 
 
+@pytest.mark.parametrize("numerics", [EXACT, FAST])
 @pytest.mark.parametrize("bits", WIDTHS)
 @pytest.mark.parametrize(("rows", "columns", "tokens"), SHAPES)
-def test_simd_and_plain_kernels_agree_bit_for_bit_and_with_upstreams_weights(
-    probe, bits, rows, columns, tokens
+def test_simd_and_plain_products_agree_bit_for_bit_and_with_upstreams_weights(
+    probe, numerics, bits, rows, columns, tokens
 ):
     case = Case(bits, rows, columns, tokens)
-    plain, simd = case.run(probe, simd=False), case.run(probe, simd=True)
+    plain, simd = (case.run(probe, numerics, simd=simd) for simd in (False, True))
     assert plain.tobytes() == simd.tobytes()
     # Row 0 is left out: the kernel is asked for the rows from 1 on.
     error = np.abs(plain - case.expected[:, 1:])
-    assert np.all(error <= 1e-6 * case.scale[:, 1:] + 1e-12)
+    assert np.all(error <= ERROR_MAX[numerics] * case.scale[:, 1:] + 1e-12)
+
+
+@pytest.mark.parametrize("size", [3e-39, 1e-20, 1.0, 1e20])
+@pytest.mark.parametrize("numerics", [EXACT, FAST])
+def test_products_hold_where_all_levels_and_activations_are_extreme(probe, numerics, size):
+    """The largest sums that 32 bits must take: after the rotation every number is the largest one."""
+    case = Case(4, 5, 256, 3)
+    case.blob = b"\xff" * (5 * 128) + np.ones(10, "<f2").tobytes()
+    case.x = np.zeros((3, 256), "<f4")
+    case.x[:, [0, 128]] = np.float32(size)
+    plain, simd = (case.run(probe, numerics, simd=simd) for simd in (False, True))
+    assert plain.tobytes() == simd.tobytes()
+    expected = 2 * size * float(_levels(4)[15]) * np.sqrt(GROUP) if size > 1e-30 else 0.0
+    assert plain == pytest.approx(np.full_like(plain, expected), rel=1e-4 if numerics == EXACT else 1e-2)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("height", "depth", "width"), [(1, 7, 5), (2, 3, 20), (3, 1, 16), (6, 40, 64), (9, 33, 11)]
+)
+def test_simd_and_plain_weighted_sums_agree_bit_for_bit_and_with_numpy(probe, height, depth, width, turned):
+    rng = np.random.default_rng((height, depth, width))
+    weights = rng.standard_normal((height, depth)).astype("<f4")
+    rows = rng.standard_normal((depth, width)).astype("<f4")
+    stored = np.ascontiguousarray(weights.T if turned else weights)
+    found = []
+    for simd in (0, 1):
+        out = probe.reserve(4 * height * width)
+        where = (probe.place(stored.tobytes()), height, depth, int(turned))
+        probe.call("probe_weighted_sums", *where, probe.place(rows.tobytes()), width, out, simd)
+        found.append(np.frombuffer(probe.read(out, 4 * height * width), "<f4").reshape(height, width))
+    assert found[0].tobytes() == found[1].tobytes()
+    assert np.abs(found[0] - weights.astype(np.float64) @ rows).max() < 1e-6 * depth
 
 
 @pytest.mark.parametrize("simd", [False, True])

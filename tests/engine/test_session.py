@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builder.errors import SaguaroError, SessionError, UsageError
-from builder.runtime.engine import EngineModel, EngineSession
+from builder.runtime.engine import NUMERICS, EngineModel, EngineSession
 
 LENGTH = 100
 CAPACITY = 110
@@ -16,9 +16,9 @@ IDS = np.random.default_rng(3).integers(1, 1024, CAPACITY).tolist()
 few = settings(deadline=None, max_examples=12)
 
 
-@pytest.fixture(scope="module")
-def model(engine, random_files) -> EngineModel:
-    return engine.open(random_files["everything"].read_bytes())
+@pytest.fixture(scope="module", params=NUMERICS)
+def model(engine, random_files, request) -> EngineModel:
+    return engine.open(random_files["everything"].read_bytes(), numerics=request.param)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def refused(code: str, call) -> SaguaroError:
     return info.value
 
 
-@pytest.mark.parametrize("block", [1, 7, 31, 32, 33, 64])
+@pytest.mark.parametrize("block", [1, 7, 63, 64, 65])
 def test_blocks_of_any_size_give_the_same_bits(model, logits, block):
     session = model.session(CAPACITY)
     for start in range(0, LENGTH, block):
@@ -139,6 +139,21 @@ def test_a_refused_append_or_score_changes_nothing(model, code, ids):
     refused(code, lambda: session.score(ids))
     assert session.position == 10
     assert session.logits().tobytes() == before
+
+
+def test_numerics_are_refused_that_do_not_exist_or_come_too_late(engine, random_files):
+    data = random_files["everything"].read_bytes()
+    assert isinstance(refused("bad_argument", lambda: engine.open(data, numerics="vague")), UsageError)
+    instance = engine.instance()
+    model = EngineModel(instance, instance.place(data), len(data), "model", "fast")
+    session = model.session(4)
+    address = session._session
+    refused("bad_argument", lambda: instance.check("x", "sg_session_set_numerics", address, 2))
+    before = after(session, [5])
+    refused("bad_state", lambda: instance.check("x", "sg_session_set_numerics", address, 0))
+    session.reset()
+    instance.check("x", "sg_session_set_numerics", address, 0)
+    assert after(session, [5]) != before
 
 
 def test_a_session_can_be_filled_to_the_last_token(model):

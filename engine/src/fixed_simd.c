@@ -1,0 +1,116 @@
+/* Fixed point in WebAssembly SIMD: the same operations as fixed.c, hence the same bits. */
+#include "fixed.h"
+
+#ifdef __wasm_simd128__
+#include <string.h>
+#include <wasm_simd128.h>
+
+#define INVERSE_SQRT_128 0x1.6a09e6p-4f
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+/* Strides 1, 2 and 4 of the rotation, of 16 elements; the result is parted into even and odd elements: out[0], out[1]
+ * are the evens of the first and second 8, out[2], out[3] the odds. */
+ALWAYS_INLINE void rotate_16(const float *x, v128_t out[4]) {
+    for (size_t k = 0; k < 2; k++) {
+        const v128_t a = wasm_v128_load(x + 8 * k), b = wasm_v128_load(x + 8 * k + 4);
+        const v128_t even = wasm_i32x4_shuffle(a, b, 0, 2, 4, 6), odd = wasm_i32x4_shuffle(a, b, 1, 3, 5, 7);
+        out[k] = wasm_f32x4_add(even, odd);
+        out[k + 2] = wasm_f32x4_sub(even, odd);
+    }
+    for (size_t k = 0; k < 4; k += 2) { /* stride 2: neighbours among the evens, and among the odds */
+        const v128_t a = wasm_i32x4_shuffle(out[k], out[k + 1], 0, 2, 4, 6);
+        const v128_t b = wasm_i32x4_shuffle(out[k], out[k + 1], 1, 3, 5, 7);
+        const v128_t sum = wasm_f32x4_add(a, b), difference = wasm_f32x4_sub(a, b);
+        const v128_t first = wasm_i32x4_shuffle(sum, difference, 0, 4, 1, 5);
+        const v128_t second = wasm_i32x4_shuffle(sum, difference, 2, 6, 3, 7);
+        const v128_t c = wasm_i64x2_shuffle(first, second, 0, 2), d = wasm_i64x2_shuffle(first, second, 1, 3);
+        const v128_t sum4 = wasm_f32x4_add(c, d), difference4 = wasm_f32x4_sub(c, d); /* stride 4 */
+        out[k] = wasm_i64x2_shuffle(sum4, difference4, 0, 2);
+        out[k + 1] = wasm_i64x2_shuffle(sum4, difference4, 1, 3);
+    }
+}
+
+ALWAYS_INLINE float largest_lane(v128_t v) {
+    v = wasm_f32x4_pmax(v, wasm_i32x4_shuffle(v, v, 2, 3, 0, 1));
+    v = wasm_f32x4_pmax(v, wasm_i32x4_shuffle(v, v, 1, 0, 3, 2));
+    return wasm_f32x4_extract_lane(v, 0);
+}
+
+/* unit_of_group of fixed.c; v holds 8 times the four vectors of rotate_16. */
+ALWAYS_INLINE float unit_of_group(const v128_t v[32], enum sg_numerics numerics) {
+    v128_t most = wasm_f32x4_splat(0.0f), most_run = most, quads = most;
+    for (size_t i = 0; i < 8; i++) {
+        const v128_t *part = v + 4 * i;
+        v128_t pairs[2];
+        for (size_t k = 0; k < 2; k++) {
+            const v128_t even = wasm_f32x4_abs(part[k]), odd = wasm_f32x4_abs(part[k + 2]);
+            most = wasm_f32x4_pmax(wasm_f32x4_pmax(most, even), odd);
+            pairs[k] = wasm_f32x4_add(even, odd);
+        }
+        const v128_t sums = wasm_f32x4_add(wasm_i32x4_shuffle(pairs[0], pairs[1], 0, 2, 4, 6),
+                                           wasm_i32x4_shuffle(pairs[0], pairs[1], 1, 3, 5, 7));
+        if (i % 2 == 0) quads = sums;
+        else most_run = wasm_f32x4_pmax(most_run, wasm_f32x4_add(quads, sums));
+    }
+    if (numerics == SG_NUMERICS_FAST) return largest_lane(most) * (1.0f / SG_FAST_MAX);
+    const float by_value = largest_lane(most) * (1.0f / SG_EXACT_VALUE_MAX);
+    const float by_run = largest_lane(most_run) * (1.0f / SG_EXACT_RUN_SUM_MAX);
+    return by_value > by_run ? by_value : by_run;
+}
+
+ALWAYS_INLINE v128_t round_half_away(v128_t v) {
+    const v128_t half = wasm_v128_or(wasm_v128_and(v, wasm_i32x4_splat(INT32_MIN)), wasm_f32x4_splat(0.5f));
+    return wasm_i32x4_trunc_sat_f32x4(wasm_f32x4_add(v, half));
+}
+
+static void put_group(const float *x, enum sg_numerics numerics, int16_t *number, float *unit_out) {
+    v128_t v[32];
+    for (size_t i = 0; i < 8; i++) rotate_16(x + 16 * i, v + 4 * i);
+    for (size_t k = 0; k < 4; k += 2) { /* stride 8: the first and second eight of each sixteen */
+        for (size_t i = k; i < 32; i += 4) {
+            const v128_t a = v[i], b = v[i + 1];
+            v[i] = wasm_f32x4_add(a, b);
+            v[i + 1] = wasm_f32x4_sub(a, b);
+        }
+    }
+    for (size_t half = 4; half < 32; half *= 2) {
+        for (size_t start = 0; start < 32; start += 2 * half) {
+            for (size_t i = start; i < start + half; i++) {
+                const v128_t a = v[i], b = v[i + half];
+                v[i] = wasm_f32x4_add(a, b);
+                v[i + half] = wasm_f32x4_sub(a, b);
+            }
+        }
+    }
+    for (size_t i = 0; i < 32; i++) v[i] = wasm_f32x4_mul(v[i], wasm_f32x4_splat(INVERSE_SQRT_128));
+    float unit = unit_of_group(v, numerics);
+    if (!(unit >= SG_UNIT_MIN)) unit = 0.0f;
+    const v128_t inverse = wasm_f32x4_splat(unit > 0.0f ? 1.0f / unit : 0.0f);
+    for (size_t i = 0; i < 32; i += 2) {
+        wasm_v128_store(number + 4 * i,
+                        wasm_i16x8_narrow_i32x4(round_half_away(wasm_f32x4_mul(v[i], inverse)),
+                                                round_half_away(wasm_f32x4_mul(v[i + 1], inverse))));
+    }
+    *unit_out = unit;
+}
+
+void sg_fixed_put_simd(struct sg_fixed *fixed, uint32_t token, const float *x, size_t column_count) {
+    for (size_t g = 0; g < fixed->group_count; g++) {
+        const size_t place = g * fixed->token_count + token, left = column_count - g * SG_GROUP;
+        const float *at = x + g * SG_GROUP;
+        float padded[SG_GROUP];
+        if (left < SG_GROUP) {
+            memset(padded, 0, sizeof padded);
+            memcpy(padded, at, left * sizeof *padded);
+            at = padded;
+        }
+        put_group(at, fixed->numerics, fixed->number + place * SG_GROUP, fixed->unit + place);
+    }
+}
+
+#ifndef SG_SCALAR
+void sg_fixed_put(struct sg_fixed *fixed, uint32_t token, const float *x, size_t column_count) {
+    sg_fixed_put_simd(fixed, token, x, column_count);
+}
+#endif
+#endif
