@@ -20,7 +20,7 @@ from builder.publish.cache import FOLDER_NAME
 from builder.publish.members import Progress
 from builder.publish.pack import Options, Report, pack
 from builder.publish.pages import default_web_folder
-from builder.publish.parts import parse_part_size
+from builder.publish.parts import PART_BYTES_DEFAULT, parse_part_size
 from builder.publish.report import print_report, report_document
 
 JOBS_MAX = 64
@@ -34,10 +34,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, required=True, metavar="SITE", help="folder to write the site to")
     parser.add_argument(
-        "--part-size", default="8MiB", metavar="SIZE", help="largest file, up to 25MiB (default: %(default)s)"
+        "--part-size",
+        default=f"{PART_BYTES_DEFAULT // 2**20}MiB",
+        metavar="SIZE",
+        help="largest file, up to 25MiB (default: %(default)s)",
     )
     parser.add_argument(
-        "--jobs", type=int, metavar="N", help="members to work on at a time (default: one per processor)"
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="members to work on at a time (default: one per processor, 4 at most)",
     )
     parser.add_argument(
         "--cache", type=Path, metavar="DIR", help=f"default: {FOLDER_NAME} beside FAMILY.toml"

@@ -87,6 +87,17 @@ def test_pack_json_is_one_document_on_the_last_line(run: Run, packable: House) -
     assert document["steps"] == {"made": [], "reused": ["patch home", "patch media", "patch router"]}
 
 
+def test_document_names_every_key_of_the_report_and_every_option(run: Run, packable: House) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "publish.md").read_text(encoding="utf-8")
+    _, out, _ = run(*pack_words(packable, "--json"))
+    document = json.loads(out.splitlines()[-1])
+    keys = [*document, *document["members"][0], *document["totals"], *document["steps"], *document["files"]]
+    assert [key for key in keys if f'"{key}"' not in text] == []
+    for command in ("pack", "verify", "serve"):
+        options = re.findall(r"--[a-z-]+", run(command, "--help")[1])
+        assert [option for option in options if option not in text and option != "--help"] == []
+
+
 def test_pack_keeps_its_cache_beside_the_family(run: Run, packable: House) -> None:
     words = pack_words(packable)
     run(*words[:4])
