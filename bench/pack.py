@@ -2,9 +2,9 @@
 
     python -m bench.pack
 
-Owns: the demo's row. Each time is the best of three in this process; a cold pack exports and patches all members,
-a warm one finds them in the cache. Wire bytes are gzip level 6, file by file, which is what GitHub Pages and a
-default nginx send.
+Owns: the demo's row. Each time is the best of three in this process; a cold pack exports and patches all,
+a warm one finds it in the cache. Wire bytes are gzip level 6, file by file, as GitHub Pages and a default nginx
+send them.
 """
 
 from __future__ import annotations
