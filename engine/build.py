@@ -8,12 +8,13 @@ Knows nothing of: what the engine does. The flags' reasons stand in docs/engine.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,12 @@ WARNINGS = [
 WASM = ["-target", "wasm32-wasi", "-mexec-model=reactor", "-msimd128", "-s"]
 # zig's linker puts the stack below the data, so that an overflow traps at address 0 and overwrites nothing.
 WASM_LINK = ["-Wl,-z,stack-size=262144"]
-SPEED = ["-O3"]
+SPEED, SIZE = ["-O3"], ["-Os"]
+# Files that run once per model or per answer: half the bytes, and no one waits for them.
+SMALL = {
+    *("detokenize", "directory", "encode", "error", "exports", "header", "model", "model_load", "sampling"),
+    *("session", "tokenizer_load", "values"),
+}
 SANITIZE = [
     "-O1",
     "-g",
@@ -54,8 +60,15 @@ def compile_wasm(
     For tests: `scalar` takes the kernels in plain C, `probes` are C files that export more.
     """
     exports = [f"wasm/{path.name}" for path in sorted((engine / "wasm").glob("*.c"))]
-    compiler = [sys.executable, "-m", "ziglang", "cc", *SPEED, *WASM, *(["-DSG_SCALAR"] if scalar else [])]
-    return _compile(compiler, [*sources(engine), *exports, *map(str, probes)], WASM_LINK, output, engine)
+    compiler = [sys.executable, "-m", "ziglang", "cc", *WASM, *(["-DSG_SCALAR"] if scalar else [])]
+    files = [*sources(engine), *exports, *map(str, probes)]
+    with _made_whole(output) as made:
+        objects = [str(made.parent / f"{place}.o") for place in range(len(files))]
+        for name, target in zip(files, objects, strict=True):
+            level = SIZE if Path(name).stem in SMALL else SPEED
+            _run([*compiler, *level, *LANGUAGE, *WARNINGS, "-c", name, "-o", target], engine)
+        _run([*compiler, *objects, *WASM_LINK, "-o", str(made)], engine)
+    return output
 
 
 def compile_native(
@@ -65,22 +78,26 @@ def compile_native(
 
     `sanitize` adds AddressSanitizer and UndefinedBehaviorSanitizer, each fatal at its first finding.
     """
-    kind = [] if drivers else ["-shared"]
-    compiler = ["gcc", "-fPIC", *(SANITIZE if sanitize else SPEED)]
-    return _compile(compiler, [*sources(engine), *map(str, drivers)], kind, output, engine)
+    compiler = ["gcc", "-fPIC", *(SANITIZE if sanitize else SPEED), *([] if drivers else ["-shared"])]
+    files = [*sources(engine), *map(str, drivers)]
+    with _made_whole(output) as made:
+        _run([*compiler, *LANGUAGE, *WARNINGS, *files, "-o", str(made)], engine)
+    return output
 
 
-def _compile(compiler: list[str], files: list[str], link: list[str], output: Path, engine: Path) -> Path:
-    """Run one compiler over `files` in `engine`; the result gets its name only when it is complete."""
+@contextlib.contextmanager
+def _made_whole(output: Path) -> Iterator[Path]:
+    """A place beside `output` to make it; it gets its name only when it is complete."""
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=".engine-") as folder:
-        made = Path(folder) / output.name
-        command = [*compiler, *LANGUAGE, *WARNINGS, *files, *link, "-o", str(made)]
-        done = subprocess.run(command, cwd=engine, capture_output=True, text=True, check=False)
-        if done.returncode:
-            sys.exit(f"engine: {compiler[0]} refused the sources\n{done.stderr}")
-        os.replace(made, output)
-    return output
+        yield Path(folder) / output.name
+        os.replace(Path(folder) / output.name, output)
+
+
+def _run(command: list[str], engine: Path) -> None:
+    done = subprocess.run(command, cwd=engine, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"engine: {command[0]} refused the sources\n{done.stderr}")
 
 
 class CustomBuildHook(BuildHookInterface[Any]):
