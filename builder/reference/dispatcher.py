@@ -168,7 +168,11 @@ class _Nobody:
         pass
 
 
-_OPEN_REASONS: dict[str, Reason] = {"over_budget": "over_budget", "worker_lost": "worker_lost"}
+_OPEN_REASONS: dict[str, Reason] = {
+    "over_budget": "over_budget",
+    "out_of_memory": "over_budget",
+    "worker_lost": "worker_lost",
+}
 
 
 def _answer(model: Model, member: Member, turns: Sequence[str], request: _Request) -> Answer:

@@ -95,7 +95,7 @@ class TorchSession(ABC, Generic[State]):
 
     def append(self, ids: Sequence[int]) -> None:
         """Add tokens; `logits` are then those after the last one."""
-        self._check(ids)
+        self._check(ids, self._network.header.vocab_count)
         if ids:
             self._state, streams = self._extend(self._state, list(ids))
             self._logits = self._read(streams[:, -1:])[0]
@@ -107,8 +107,8 @@ class TorchSession(ABC, Generic[State]):
 
     def score(self, ids: Sequence[int]) -> float:
         """Sum of ln p(id | all before); the session stays as it was."""
-        self._check(ids)
         rows = [self._present_logits()]
+        self._check(ids, self._network.header.logit_count)
         if len(ids) > 1:
             _, streams = self._extend(self._state, list(ids[:-1]))
             rows.extend(self._read(streams[:, -(len(ids) - 1) :]))
@@ -150,11 +150,10 @@ class TorchSession(ABC, Generic[State]):
             )
         return self._logits
 
-    def _check(self, ids: Sequence[int]) -> None:
-        vocab_count = self._network.header.vocab_count
+    def _check(self, ids: Sequence[int], id_count: int) -> None:
         for token_id in ids:
-            if not 0 <= token_id < vocab_count:
-                message = refusal("session", "token id", found=token_id, allowed=f"0 to {vocab_count - 1}")
+            if not 0 <= token_id < id_count:
+                message = refusal("session", "token id", found=token_id, allowed=f"0 to {id_count - 1}")
                 raise SessionError(message, code="bad_token")
         if self._position + len(ids) > self._capacity:
             wanted = self._position + len(ids)

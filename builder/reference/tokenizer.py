@@ -44,7 +44,7 @@ class ReferenceTokenizer:
 
     def piece_bytes(self, token_id: int) -> bytes:
         """What the id adds to the text: nothing for control and unknown pieces and ids without a piece."""
-        if token_id >= len(self.table.pieces):
+        if not 0 <= token_id < len(self.table.pieces):
             return b""
         piece = self.table.pieces[token_id]
         if piece.type is PieceType.BYTE:

@@ -9,6 +9,7 @@ import torch
 from builder.cact.reader import read_container
 from builder.reference.dispatcher import Family
 from builder.reference.session import ReferenceModel
+from builder.runtime.engine import Engine, EngineModel
 from tests.parity.random_models import GEOMETRIES, write_random_model
 from tests.parity.recording import Response, dispatch_family, read_conversations, run_conversations
 
@@ -36,6 +37,19 @@ class ReferenceShelf:
         return self._models[member_id]
 
 
+class EngineShelf:
+    """The demo family in `engine.wasm`, one instance per member; each is opened once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._engine = folder, Engine()
+        self._models: dict[str, EngineModel] = {}
+
+    def open(self, member_id: str) -> EngineModel:
+        if member_id not in self._models:
+            self._models[member_id] = self._engine.open((self._folder / f"{member_id}.cact").read_bytes())
+        return self._models[member_id]
+
+
 @pytest.fixture(scope="session")
 def family(demo_family) -> Family:
     return dispatch_family(demo_family.family)
@@ -53,10 +67,24 @@ def truth(family, reference_shelf) -> list[Response]:
 
 
 @pytest.fixture(scope="session")
-def random_files(tmp_path_factory) -> dict[str, Path]:
-    """One random model per geometry."""
-    folder = tmp_path_factory.mktemp("random")
-    return {
-        name: write_random_model(folder / f"{name}.cact", geometry, seed)
-        for seed, (name, geometry) in enumerate(GEOMETRIES.items())
-    }
+def engine_run(family, demo_family) -> list[Response]:
+    """(d): every conversation, answered by `engine.wasm` in wasmtime."""
+    return run_conversations(family, EngineShelf(demo_family.folder), read_conversations())
+
+
+class RandomFiles:
+    """One random model per geometry, exported when it is first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __getitem__(self, name: str) -> Path:
+        path = self._folder / f"{name}.cact"
+        if not path.exists():
+            write_random_model(path, GEOMETRIES[name], seed=sorted(GEOMETRIES).index(name))
+        return path
+
+
+@pytest.fixture(scope="session")
+def random_files(tmp_path_factory) -> RandomFiles:
+    return RandomFiles(tmp_path_factory.mktemp("random"))

@@ -13,6 +13,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pytest
 from needle.model import export as upstream
 from needle.model.architecture import ENGRAM_CONV_TAPS, TransformerConfig, _hada_blocks, engram_geometry
 
@@ -51,6 +52,10 @@ GEOMETRIES = {
     ),
     "mixed_bits": Geometry(bits={"proj": 2, "tables": 2, "mhc_phi": 3, "value_proj": 3, "q_proj": 3}),
 }
+EVERY_GEOMETRY = [
+    name if name == "everything" else pytest.param(name, marks=pytest.mark.slow) for name in GEOMETRIES
+]
+"""For fixtures: one geometry in `make check`, all of them in `make test`."""
 
 
 def write_random_model(path: Path, geometry: Geometry, seed: int) -> Path:

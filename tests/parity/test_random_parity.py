@@ -15,7 +15,7 @@ from builder.runtime.interface import Sampling
 from tests.parity.compare import REFERENCE_TO_JAX, distance
 from tests.parity.oracle_jax import HEAD_NAMES, JaxOracle
 from tests.parity.oracle_needle_rs import NeedleRsOracle
-from tests.parity.random_models import GEOMETRIES
+from tests.parity.random_models import EVERY_GEOMETRY
 
 WORDS = ("the", "light", "in", "turn on", "Bach", "20", "minutes", "\U0001f4a1", "日本", '"x":{}[]', "no?\n")
 ANSWER_TOKENS = 60
@@ -23,7 +23,7 @@ HEAD_TOLERANCE = 2e-6
 """Absolute, on values around 1."""
 
 
-@pytest.fixture(params=GEOMETRIES)
+@pytest.fixture(params=EVERY_GEOMETRY)
 def geometry(request):
     return request.param
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from builder.errors import ContainerError, MemberError, SessionError
+from builder.errors import ContainerError, MemberError, RefusedError, SessionError
 from builder.reference.dispatcher import Dispatcher, Family, Member
 from builder.reference.prompts import PromptTemplate
 from builder.reference.router import call_text
@@ -119,6 +119,7 @@ SMALL = ScriptedModel(HOME_CALL, max_seq_len=90)
     [
         (MemberError("no such part"), "member_unavailable"),
         (MemberError("too big", code="over_budget"), "over_budget"),
+        (RefusedError("no room", code="out_of_memory"), "over_budget"),
         (MemberError("died twice", code="worker_lost"), "worker_lost"),
         (ContainerError("bad tag", code="cact_bad_tag"), "member_unavailable"),
         (SMALL, "context_full"),
