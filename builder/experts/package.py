@@ -179,6 +179,10 @@ class ExpertPackage:
         """Layers with experts of this package, ascending."""
         return tuple(sorted(self.router_heads))
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> ExpertPackage:
+        """Itself: nothing in it changes, so a copied model can share it."""
+        return self
+
     def _document(self) -> dict[str, Any]:
         """The metadata as `save` writes it; file names follow from payload names."""
         return {

@@ -34,52 +34,55 @@ class RegistrySnapshot:
 class ExpertRegistry:
     """Packages in slots. A package gets the next slot when it is first installed, and keeps it for ever:
 
-    unloaded and installed again, it returns to that slot, so the order of experts is as before.
+    unloaded and installed again, it returns to that slot, so the order of experts is as before. Writers
+    replace whole values under a lock; readers take the value that is there.
     """
 
     def __init__(self) -> None:
         self._slots: dict[str, int] = {}  # identity -> slot, also of packages that are not active
-        self._active: dict[str, ExpertPackage] = {}
-        self._lock = threading.Lock()
+        self._active: tuple[ExpertPackage, ...] = ()  # in slot order
+        self._writing = threading.Lock()
 
     def install(self, package: ExpertPackage) -> int:
         """Make a package active and return its slot. Raises PackageError (package_installed)."""
-        with self._lock:
-            if package.identity in self._active:
+        with self._writing:
+            if self._is_active(package.identity):
                 raise PackageError(
                     f"package {package.name!r}: is installed already, must be unloaded first",
                     code="package_installed",
                 )
-            slot = self._slots.setdefault(package.identity, len(self._slots))
-            self._active[package.identity] = package
+            slots = {**self._slots}
+            slot = slots.setdefault(package.identity, len(slots))
+            active = sorted((*self._active, package), key=lambda each: slots[each.identity])
+            self._slots, self._active = slots, tuple(active)
             return slot
 
     def unload(self, identity: str) -> None:
         """Make a package inactive. Raises PackageError (package_not_installed)."""
-        with self._lock:
-            if identity not in self._active:
+        with self._writing:
+            if not self._is_active(identity):
                 raise PackageError(
                     f"package {identity[:12]}...: is not installed, must be one of the active packages",
                     code="package_not_installed",
                 )
-            del self._active[identity]
+            self._active = tuple(package for package in self._active if package.identity != identity)
 
     def snapshot(self) -> RegistrySnapshot:
         """What is active now."""
-        with self._lock:
-            active = sorted(self._active.values(), key=lambda package: self._slots[package.identity])
-        return RegistrySnapshot(tuple(active))
+        return RegistrySnapshot(self._active)
 
     @property
     def slots(self) -> dict[str, int]:
         """Every identity that was ever installed, and its slot."""
-        with self._lock:
-            return dict(self._slots)
+        return dict(self._slots)
+
+    def _is_active(self, identity: str) -> bool:
+        return any(package.identity == identity for package in self._active)
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the lock, which cannot be copied."""
-        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+        return {name: value for name, value in self.__dict__.items() if name != "_writing"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._lock = threading.Lock()
+        self._writing = threading.Lock()

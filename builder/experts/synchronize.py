@@ -230,7 +230,7 @@ def build_extractor(package: ExpertPackage, hidden_width: int) -> RouterFeatureE
     if found != (1, package.features.width):
         allowed = f"{found[-1]}, what {package.features.kind} makes of this model's hidden width"
         refuse(
-            "wrong_shape", package.subject, "features.width", found=package.features.width, allowed=allowed
+            "features_width", package.subject, "features.width", found=package.features.width, allowed=allowed
         )
     return extractor
 
