@@ -1,7 +1,7 @@
 """How Playwright for Python starts Chromium here: which browser, which flags.
 
-Owns: the choice between Playwright's own Chromium, the system's, and Debian's package. Knows nothing of: tests, sites.
-Use it with `runpy.run_path("playwright.config.py")` or, in tests, through the fixtures of tests/browser.py.
+Owns: the choice between Playwright's own Chromium, the system's, and Debian's package. Knows nothing of:
+tests, sites. A file of this name cannot be imported; `runpy.run_path("playwright.config.py")` is the way in.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ADVICE = (
 
 
 def find_chromium(playwright: Playwright) -> Path:
-    """Playwright's own Chromium, else the system's, else Debian's by apt (as root). Raises FileNotFoundError."""
+    """Playwright's own Chromium, else the system's, else Debian's by apt as root; else FileNotFoundError."""
     own = Path(playwright.chromium.executable_path)
     if own.exists():
         return own

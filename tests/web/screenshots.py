@@ -1,4 +1,4 @@
-"""Pictures of the page in each of its states: `python -m tests.web.screenshots [NAME ...]` writes test-results/.
+"""Pictures of the page in each state: `python -m tests.web.screenshots [NAME ...]` writes test-results/.
 
 They are for eyes, not for comparison: whoever changes the page looks at them. No names: all of them.
 """
@@ -17,6 +17,7 @@ from playwright.sync_api import Page, sync_playwright
 from builder.cli import main as builder
 from builder.publish.serve import serving
 from tests.publish.hostile_server import Held, HostileServer, broken, missing
+from tests.web.visits import DENIED_STORAGE
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "test-results"
@@ -105,7 +106,7 @@ def error(page: Page, server: HostileServer) -> None:
 
 def storage_denied(page: Page, server: HostileServer) -> None:
     """The browser lets the page keep nothing."""
-    page.add_init_script("caches.open = () => Promise.reject(new DOMException('denied', 'SecurityError'))")
+    page.add_init_script(DENIED_STORAGE)
     page.reload()
     page.wait_for_selector("[data-topic=storage]")
     ask(page, "thank you")
@@ -134,7 +135,12 @@ SCENES: dict[str, Scene] = {
         *(offline, error, storage_denied, no_manifest, panel),
     )
 }
-LOOKS = [("desktop", DESKTOP, "light"), ("desktop-dark", DESKTOP, "dark"), ("phone", PHONE, "light"), ("phone-dark", PHONE, "dark")]
+LOOKS = [
+    ("desktop", DESKTOP, "light"),
+    ("desktop-dark", DESKTOP, "dark"),
+    ("phone", PHONE, "light"),
+    ("phone-dark", PHONE, "dark"),
+]
 
 
 def main() -> None:
@@ -150,7 +156,9 @@ def main() -> None:
         for name in names:
             for look, viewport, scheme in LOOKS:
                 with serving(HostileServer(Path(folder) / "site")) as server:
-                    context = browser.new_context(viewport=viewport, color_scheme=scheme, device_scale_factor=1)
+                    context = browser.new_context(
+                        viewport=viewport, color_scheme=scheme, device_scale_factor=1
+                    )
                     page = context.new_page()
                     page.goto(server.url)
                     page.wait_for_selector("#message:not([disabled])")

@@ -13,10 +13,15 @@ export async function keepPageForOffline() {
     // A private window or a host without the file: the page works, but not offline.
     return;
   }
-  const { waiting, installing } = registration;
-  askToTakeOver(waiting);
-  installing?.addEventListener('statechange', () => {
-    if (installing.state === 'installed') askToTakeOver(registration.waiting);
+  askToTakeOver(registration.waiting);
+  watch(registration.installing);
+  registration.addEventListener('updatefound', () => watch(registration.installing));
+}
+
+/** @param {ServiceWorker | null} worker */
+function watch(worker) {
+  worker?.addEventListener('statechange', () => {
+    if (worker.state === 'installed') askToTakeOver(worker);
   });
 }
 

@@ -120,7 +120,7 @@ function fit(model, prompts, roomTokens) {
   }
   throw new FamilyError(
     'context_full',
-    `the message is too long: its prompt takes ${found} tokens and the model can take ${Math.max(limit, 0)}; shorten it`,
+    `the message is too long: its prompt takes ${found} tokens, the model can take ${Math.max(limit, 0)}; shorten it`,
   );
 }
 

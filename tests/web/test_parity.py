@@ -1,0 +1,121 @@
+"""The engine in Chromium, through the page's library, against the same engine in wasmtime: routes, tokens and
+logits are equal, bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from builder.family.family import load_family
+from builder.publish.pack import Options, pack
+from builder.publish.pages import default_web_folder
+from builder.publish.site import open_site
+from builder.reference.generation import generate
+from builder.reference.prompts import PromptTemplate, render_prompt
+from builder.runtime.engine import Engine, EngineModel
+from builder.runtime.interface import Sampling
+from tests.parity.random_models import GEOMETRIES, write_random_model
+from tests.parity.recording import (
+    Response,
+    dispatch_family,
+    logits_sha256,
+    read_conversations,
+    run_conversations,
+)
+from tests.web.conftest import EMBED, PART_BYTES
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+MEASURED = ("prefill_tps", "decode_tps", "peak_ram_mb")
+RUN_ALL = """async (conversations) => {
+  const responses = [];
+  for (const { id, turns } of conversations) {
+    for (let turn = 0; turn < turns.length; turn += 1) {
+      const streamed = [];
+      const onToken = ({ member, text }) => streamed.push([member, text]);
+      const answer = await family.respond(turns.slice(0, turn + 1), { trace: true, onToken });
+      const { envelope, route, trace } = answer;
+      const logits = trace?.logits_sha256 ?? [];
+      responses.push({ name: `${id}[${turn}]`, envelope, route, logits, streamed });
+    }
+  }
+  return responses;
+}"""
+
+
+class EngineShelf:
+    """The members of a site on the engine in wasmtime; each is opened once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._site, self._engine = open_site(folder), Engine()
+        self._models: dict[str, EngineModel] = {}
+
+    def open(self, member_id: str) -> EngineModel:
+        if member_id not in self._models:
+            self._models[member_id] = self._engine.open(self._site.member_bytes(member_id), name=member_id)
+        return self._models[member_id]
+
+
+def without_measurements(envelope: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in envelope.items() if key not in MEASURED}
+
+
+def answering_logits(response: Response) -> list[str]:
+    """Hashes of what the effective answer's ids were drawn from."""
+    logs = [log for log in response.sessions if log.drawn_ids and log.member == response.answer.member]
+    return [logits_sha256(row) for row in logs[-1].logits] if logs else []
+
+
+def test_chromium_says_what_wasmtime_says(visit, packed, demo_family) -> None:
+    conversations = read_conversations()
+    assert len(conversations) >= 40
+    expected = run_conversations(dispatch_family(demo_family.family), EngineShelf(packed), conversations)
+    found = visit().embed().page.evaluate(RUN_ALL, conversations)
+    assert [there["name"] for there in found] == [here.name for here in expected]
+    for here, there in zip(expected, found, strict=True):
+        record = here.record.to_json() | {"scores": list(here.record.scores), "ids": list(here.record.ids)}
+        assert there["route"] == record, here.name
+        assert without_measurements(there["envelope"]) == without_measurements(here.answer.to_json()), (
+            here.name
+        )
+        assert there["logits"] == answering_logits(here), here.name
+        said = "".join(text for member, text in there["streamed"] if member == here.answer.member)
+        assert said == here.answer.text, here.name
+
+
+@pytest.fixture(params=GEOMETRIES)
+def random_site(request, tmp_path: Path) -> Path:
+    """A family of one random model."""
+    seed = list(GEOMETRIES).index(request.param)
+    write_random_model(tmp_path / "random.cact", GEOMETRIES[request.param], seed)
+    toml = '[family]\nname = "random"\ntitle = "Random"\n[base]\ncact = "random.cact"\nmax_new_tokens = 40\n'
+    (tmp_path / "family.toml").write_text(toml, "utf-8")
+    options = Options(PART_BYTES, 1, tmp_path / "cache", default_web_folder())
+    pack(load_family(tmp_path / "family.toml"), tmp_path / "site", options, lambda step, done, total: None)
+    (tmp_path / "site" / "embed.html").write_text(EMBED, "utf-8")
+    return tmp_path / "site"
+
+
+def test_random_models_too(visit, serve, random_site) -> None:
+    model = EngineShelf(random_site).open("base")
+    embedded = visit(serve(random_site)).embed()
+    rng = np.random.default_rng(11)
+    for temperature in (0.0, 0.8):
+        query = " ".join(rng.choice(("the", "light", "Bach", "20", "日本", "\U0001f4a1", "no?"), 30))
+        ids = [model.info.bos_id, *model.encode(render_prompt(PromptTemplate(), [query], 0))]
+        sampling = Sampling(temperature=temperature, top_p=0.9, top_k=50, random_state=2**63 + 5)
+        made = generate(model, ids, 40, sampling, keep_logits=True)
+        answer = embedded.page.evaluate(
+            """async ([query, temperature]) => {
+              const sampling = { temperature, top_p: 0.9, top_k: 50, seed: 2n ** 63n + 5n };
+              const { envelope, trace } = await family.respond([query], { sampling, trace: true });
+              return { ids: envelope.token_ids, logits: trace.logits_sha256 };
+            }""",
+            [query, temperature],
+        )
+        assert answer["ids"] == made.token_ids
+        assert answer["logits"][: len(made.logits)] == [logits_sha256(row) for row in made.logits]
+        assert len(set(answer["logits"])) > 10

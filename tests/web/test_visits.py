@@ -1,0 +1,199 @@
+"""A visit that goes well: first and second time, offline, from a sub-path, with a keyboard, in two tabs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.browser
+
+PAGE_WIRE_BYTES_MAX = 150_000
+
+
+def requested(server, pattern: str) -> list[str]:
+    return [seen.path for seen in server.seen if re.search(pattern, seen.path)]
+
+
+def test_a_first_visitor_gets_an_answer_from_the_base(visit) -> None:
+    chat = visit().open_chat()
+    assert chat.ask("what is a saguaro?") == "A saguaro is a tall cactus that grows arms from one trunk."
+    assert re.match(r"Base answered · no specialist scored above 0 \(best −\d", chat.note())
+
+
+def test_nothing_is_downloaded_before_the_first_message(visit, server) -> None:
+    chat = visit().open_chat()
+    assert re.search(r"Your first message downloads 2\.0 MB", chat.page.inner_text("#welcome-cost"))
+    chat.wait_for_state("base", "absent")
+    assert requested(server, r"^parts/|\.wasm$") == []
+
+
+def test_a_specialist_answers_after_its_patch_arrived_and_follow_ups_stay_with_it(visit, server) -> None:
+    chat = visit().open_chat()
+    assert "small talk" in chat.page.inner_text(".member[data-id=base]")
+    chat.ask("hello")
+    before = len(requested(server, "^parts/"))
+    answer = chat.ask("turn on the bedroom light")
+    assert answer.split() == ["Set", "light", "set_light", "Room", "bedroom", "State", "on"]
+    assert re.match(r"Home answered · patch \d+ KB · router score \+\d", chat.note())
+    chat.wait_for_state("home", "ready")
+    chat.wait_for_state("kitchen", "absent")
+    after = len(requested(server, "^parts/"))
+    assert after - before == 2, "the base did not travel again"
+    assert "22" in chat.ask("make it 22 degrees instead")
+    assert chat.note().startswith("Home answered")
+    assert len(requested(server, "^parts/")) == after
+
+
+def test_an_empty_call_is_shown_as_no_action(visit) -> None:
+    chat = visit().open_chat()
+    page = chat.page
+    # The demo's specialists decline what is not theirs; ask one of them directly.
+    page.evaluate(
+        """async (app) => {
+          const { AnswerView } = await import(new URL(`${app}/page/answer_view.js`, document.baseURI));
+          const view = new AnswerView(() => undefined);
+          document.querySelector('#turns').append(view.element);
+          const said = { function_calls: [], text: '<tool_call>[]</tool_call>', stop_reason: 'stop' };
+          const work = { token_ids: [1], prompt_tokens: 1, prefill_tps: 1, decode_tps: 1, numerics: 'exact' };
+          const envelope = { type: 'call', success: true, ...said, ...work };
+          const chosen = { selected: 0, effective: 0, scores: [0] };
+          const route = { ...chosen, overflow: false, reason: 'none', ids: ['base'] };
+          view.finish({ envelope, route, cause: null }, []);
+        }""",
+        page.evaluate("new URL(document.querySelector('script').src).pathname.split('/page/')[0]"),
+    )
+    assert chat.answer() == "No action: there is nothing to do for this."
+
+
+def test_a_second_visit_works_offline_with_what_is_here(visit) -> None:
+    visitor = visit()
+    chat = visitor.open_chat()
+    first = chat.ask("turn on the bedroom light")
+    chat.page.evaluate("navigator.serviceWorker.ready.then(() => undefined)")
+    chat.page.close()
+    visitor.context.set_offline(True)
+    visitor.allow("ERR_INTERNET_DISCONNECTED")
+    chat = visitor.open_chat()
+    assert "You are offline. Base and Home are on this device." in chat.page.inner_text("#notices")
+    assert chat.ask("turn on the bedroom light") == first
+    assert chat.note().startswith("Home answered")
+    chat.ask("set a timer for 8 minutes for the eggs")
+    assert "Base answered instead of Kitchen: you are offline" in chat.note()
+    visitor.context.set_offline(False)
+    chat.ask("set a timer for 8 minutes for the eggs")
+    assert chat.note().startswith("Kitchen answered")
+
+
+def test_a_site_in_a_sub_path_asks_for_nothing_outside_of_it(visit, serve, packed) -> None:
+    server = serve(packed, "/people/anna/")
+    visitor = visit(server)
+    chat = visitor.open_chat()
+    chat.ask("turn on the bedroom light")
+    assert chat.note().startswith("Home answered")
+    assert all(not seen.path.startswith("/") for seen in server.seen)
+    assert visitor.hosts == {server.url.split("/")[2]}
+
+
+def test_two_tabs_download_each_part_once(visit, server) -> None:
+    visitor = visit()
+    tabs = [visitor.open_chat(), visitor.open_chat()]
+    for tab in tabs:
+        tab.send("turn on the bedroom light")
+    answers = [tab.answer() for tab in tabs]
+    assert answers[0] == answers[1]
+    parts = requested(server, "^parts/")
+    assert len(parts) == len(set(parts))
+
+
+def test_answers_stream_and_the_progress_bar_never_passes_its_end(visit) -> None:
+    embedded = visit().embed()
+    answer = embedded.respond(["what is a saguaro?"])
+    assert "".join(token["text"] for token in answer["tokens"]) == answer["envelope"]["text"]
+    assert len(answer["tokens"]) > 5
+    downloads = [phase for phase in answer["phases"] if phase["phase"] == "download"]
+    have = [phase["haveBytes"] for phase in downloads]
+    assert have == sorted(have)
+    assert have[-1] == downloads[-1]["totalBytes"]
+    assert max(have) <= min(phase["totalBytes"] for phase in downloads)
+
+
+def test_the_keyboard_is_enough(visit) -> None:
+    chat = visit().open_chat()
+    page = chat.page
+    page.keyboard.type("hello")
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.type("there")
+    assert page.input_value("#message") == "hello\nthere"
+    page.keyboard.press("Enter")
+    assert chat.answer() != ""
+    assert page.evaluate("document.activeElement.id") == "message"
+    page.keyboard.press("Shift+Tab")
+    assert page.evaluate("document.activeElement.localName") == "summary"
+    page.keyboard.press("Enter")
+    assert page.is_visible(".answer .why p")
+
+
+def test_everything_that_can_be_pressed_has_a_name(visit) -> None:
+    chat = visit().open_chat()
+    chat.ask("turn on the bedroom light")
+    nameless = chat.page.evaluate(
+        """() => [...document.querySelectorAll('button, textarea, progress, a, summary, img')].filter(one => {
+          if (one.localName === 'img') return !one.hasAttribute('alt');
+          const label = one.labels?.[0]?.textContent ?? '';
+          return !(one.getAttribute('aria-label') ?? '') && !label.trim() && !one.textContent.trim();
+        }).map((one) => one.outerHTML)"""
+    )
+    assert nameless == []
+
+
+def test_what_models_and_people_say_never_becomes_markup(visit) -> None:
+    chat = visit().open_chat()
+    chat.ask("<img src=x onerror=alert(1)><b>hi</b>")
+    assert chat.page.inner_text(".question") == "<img src=x onerror=alert(1)><b>hi</b>"
+    assert chat.page.query_selector(".turns img, .turns b") is None
+
+
+def test_downloads_can_be_made_ahead_and_deleted(visit) -> None:
+    chat = visit().open_chat()
+    page = chat.page
+    page.click("#download-all")
+    for member in ("base", "router", "home", "kitchen", "media", "calendar"):
+        chat.wait_for_state(member, "stored")
+    assert re.match(r"3\.7 MB stored in \d+ files", page.inner_text("#device-sum"))
+    page.click("[aria-label='Delete Home']")
+    chat.wait_for_state("home", "absent")
+    page.click("#delete-all")
+    chat.wait_for_state("base", "stored")
+    page.click("#delete-all")
+    chat.wait_for_state("base", "absent")
+    page.wait_for_selector("#device-sum:has-text('Nothing yet.')")
+    assert chat.ask("hello") != ""
+
+
+def test_stop_keeps_what_was_said(visit) -> None:
+    chat = visit().open_chat()
+    chat.ask("hello")
+    chat.page.evaluate(
+        """() => {
+          const hasText = () => document.querySelector('.answer:last-child .body p');
+          const stop = () => hasText() && document.querySelector('#stop').click();
+          const changes = { childList: true, subtree: true };
+          new MutationObserver(stop).observe(document.querySelector('#turns'), changes);
+        }"""
+    )
+    answer = chat.ask("what is a saguaro?")
+    assert answer.endswith("Stopped here.")
+    assert "A saguaro is a tall cactus that grows arms from one trunk." not in answer
+
+
+def test_the_page_without_models_is_small_on_the_wire(packed: Path) -> None:
+    manifest = json.loads((packed / "family.json").read_bytes())
+    files = [packed / "index.html", packed / "sw.js", packed / "family.json"]
+    files += [path for path in (packed / manifest["app"]["path"]).rglob("*") if path.is_file()]
+    wire = {path.name: len(gzip.compress(path.read_bytes(), 6)) for path in files}
+    engine = len(gzip.compress((packed / manifest["engine"]["path"]).read_bytes(), 6))
+    assert sum(wire.values()) + engine < PAGE_WIRE_BYTES_MAX, f"page {sum(wire.values())}, engine {engine}"
