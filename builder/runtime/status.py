@@ -32,6 +32,8 @@ _CLASSES: dict[str, type[SaguaroError]] = {
 _SENTENCES = {
     "bad_argument": "{field}: is outside its range, whose bound is {allowed}",
     "cact_bad_tag": "{field}: is 0x{found:08x}, must be that of a Needle 2 or 3 archive (0x{allowed:08x})",
+    "cact_bad_codebook": "{field} at byte {offset}: must be finite and ascending ({code})",
+    "cact_bad_value": "{field} at byte {offset}: holds a number that cannot be meant ({code})",
     "context_full": "{field}: are {found} more, but the session has room for {allowed}",
     "bad_token": "token id: is {found}, must be 0 to {allowed}",
     "bad_state": "{field} is not there yet: append or mark first",
@@ -39,6 +41,7 @@ _SENTENCES = {
     "out_of_memory": "{field}: needs {allowed} bytes, but {found} are there",
 }
 _SENTENCE = "{field} at byte {offset}: is {found}, must keep to {allowed} ({code})"
+_SENTENCE_WITHOUT_NUMBERS = "{field} at byte {offset}: {words} ({code})"
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,9 @@ class Failure:
     def exception(self, subject: str) -> SaguaroError:
         """The exception of the house for it; `subject` says what was worked on."""
         code = STATUS_CODES[self.status]
-        sentence = _SENTENCES.get(code, _SENTENCE).format(code=code, **vars(self))
+        usual = _SENTENCE if self.found or self.allowed else _SENTENCE_WITHOUT_NUMBERS
+        words = code.partition("_")[2].replace("_", " ")
+        sentence = _SENTENCES.get(code, usual).format(code=code, words=words, **vars(self))
         return _class_of(code)(f"{subject}: {sentence}", code=code)
 
 

@@ -36,6 +36,11 @@ def test_causes_have_the_class_of_their_room(status, kind):
     assert type(Failure(status, "field", 0, 0, 0).exception("it")) is kind
 
 
+def test_a_failure_without_numbers_is_told_in_words():
+    message = str(Failure(203, "header.base_sha256", 12, 0, 0).exception("patch"))
+    assert message == "patch: header.base_sha256 at byte 12: wrong base (patch_wrong_base)"
+
+
 def test_a_number_that_breaks_its_bound_is_named():
     message = str(Failure(102, "header.d_model", 28, 0, 1).exception("base.cact"))
     assert message == "base.cact: header.d_model at byte 28: is 0, must keep to 1 (cact_bad_header)"
