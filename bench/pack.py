@@ -3,8 +3,8 @@
     python -m bench.pack
 
 Owns: the demo's row. Each time is the best of three in this process; a cold pack exports and patches all,
-a warm one finds it in the cache. Wire bytes are gzip level 6, file by file, as GitHub Pages and a default nginx
-send them.
+a warm one finds it in the cache. Wire bytes are gzip level 6, file by file, as GitHub Pages and a default
+nginx send them.
 """
 
 from __future__ import annotations
