@@ -24,7 +24,7 @@ import { Store } from './store.js';
 import { RouteTelemetry } from './telemetry.js';
 
 /** @type {{ memoryBudgetBytes: number, idleMs: number, retryMs: number, silenceMs: number }} */
-const DEFAULTS = { memoryBudgetBytes: 512 << 20, idleMs: 30_000, retryMs: 500, silenceMs: 10_000 };
+const DEFAULTS = { memoryBudgetBytes: 512 << 20, idleMs: 30_000, retryMs: 500, silenceMs: 15_000 };
 
 /** @typedef {Awaited<ReturnType<typeof loadManifest>>} Loaded */
 

@@ -149,9 +149,9 @@ export class Member {
     signal?.addEventListener('abort', hurry, { once: true });
     try {
       await channel.request('hello', { protocol: PROTOCOL_VERSION, abi: ABI_VERSION, engine: module });
-      const { base } = manifest;
+      const { base, numerics } = manifest;
       const basis = delivery.kind === 'patch' ? { bytes: base.bytes, sha256: base.sha256 } : null;
-      let loading = await channel.request('open', { file: { bytes, sha256 }, base: basis });
+      let loading = await channel.request('open', { file: { bytes, sha256 }, base: basis, numerics });
       const streams = this.#streams(signal);
       while (loading.wants) {
         const stream = loading.wants;

@@ -18,8 +18,10 @@ const SHA256_STATE_BYTES = 104;
 const DIGEST_BYTES = 32;
 /** Ids handed over in one call; a longer prefill comes in blocks anyway. */
 const ID_COUNT_MAX = 4096;
-/** The longest piece that a container can hold, and what may have been held back before it. */
-const PIECE_BYTES_MAX = 65536 + 16;
+/** SG_DETOKENIZE_BYTES_MAX: the longest piece, and what may have been held back before it. */
+const PIECE_BYTES_MAX = 65544;
+/** enum sg_numerics. */
+const NUMERICS = Object.freeze({ exact: 0, fast: 1 });
 /** The fields of sg_model_info, in order, 4 bytes each. */
 const INFO_FIELDS = /** @type {const} */ ([
   ...['tag', 'vocab_count', 'out_vocab_count', 'piece_count', 'layer_count', 'd_model', 'max_seq_len'],
@@ -31,6 +33,7 @@ const INFO_FIELDS = /** @type {const} */ ([
 
 export class Model {
   #engine;
+  #numerics;
   #model;
   #workspace;
   #info;
@@ -49,9 +52,11 @@ export class Model {
    * @param {Engine} engine
    * @param {Address} file
    * @param {number} fileBytes
+   * @param {keyof typeof NUMERICS} numerics of every session
    */
-  constructor(engine, file, fileBytes) {
+  constructor(engine, file, fileBytes, numerics) {
     this.#engine = engine;
+    this.#numerics = NUMERICS[numerics];
     const small = engine.reserve(
       8 + SAMPLING_BYTES + DETOKENIZER_BYTES + 4 + SHA256_STATE_BYTES + DIGEST_BYTES + 4 * INFO_FIELDS.length + PIECE_BYTES_MAX,
     );
@@ -107,6 +112,7 @@ export class Model {
     const memory = this.#workspace.take(bytes);
     this.#engine.check('sg_session_open', this.#model, capacityTokens, memory, bytes, this.#out);
     this.#session = this.#engine.word(this.#out);
+    this.#engine.check('sg_session_set_numerics', this.#session, this.#numerics);
     this.#engine.call('sg_detokenizer_init', this.#detokenizer);
   }
 

@@ -3,7 +3,7 @@
  * exactly one `done` or `error`. Buffers named in a comment "transferred" change hands.
  */
 
-import type { Generation, Sampling, Scoring } from '../family/types.d.ts';
+import type { Generation, Manifest, Sampling, Scoring } from '../family/types.d.ts';
 
 /** Which bytes the worker wants next; null: the model is open. */
 export type Stream = 'file' | 'base' | 'patch';
@@ -27,6 +27,7 @@ export interface OpenRequest {
   id: number;
   file: FileIdentity;
   base: FileIdentity | null;
+  numerics: Manifest['numerics'];
 }
 
 /** Bytes of the stream that the worker asked for, in order; `bytes` is transferred. */

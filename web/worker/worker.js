@@ -24,7 +24,8 @@ let engine = null;
 let loader = null;
 /** @type {Model | null} */
 let model = null;
-let fileBytes = 0;
+/** @type {Pick<OpenRequest, 'file' | 'numerics'> | null} */
+let opening = null;
 /** The request that runs, and whether it was told to stop. @type {{ id: number, isAborted: boolean } | null} */
 let running = null;
 
@@ -76,9 +77,9 @@ async function hello({ protocol, abi, engine: module }) {
 }
 
 /** @param {OpenRequest} request @returns {Loading} */
-function open({ file, base }) {
+function open({ file, base, numerics }) {
   if (!engine || loader) throw new FamilyError('bad_state', 'open: a worker opens one model, once, after hello');
-  fileBytes = file.bytes;
+  opening = { file, numerics };
   loader = createLoader(engine, file, base);
   return loading(engine, loader);
 }
@@ -92,7 +93,7 @@ function feed({ stream, bytes }) {
 
 /** @param {Engine} instance @param {Loader} load @returns {Loading} */
 function loading(instance, load) {
-  if (load.wants === null) model = new Model(instance, load.file, fileBytes);
+  if (load.wants === null && opening) model = new Model(instance, load.file, opening.file.bytes, opening.numerics);
   return { wants: load.wants, writtenBytes: load.writtenBytes, memoryBytes: instance.memoryBytes };
 }
 
