@@ -1,0 +1,132 @@
+"""Prefill and decode speed of the engine in wasmtime, next to needle-rs (native) on the same file.
+
+    python -m bench.engine [MODEL.cact] [--prompt-words 180] [--new-tokens 64] [--rounds 5] [--json]
+
+Without MODEL the demo base is exported first. All run on one thread and take turns; times are CPU time of the
+process, which other programs hardly disturb, and the best round is shown. needle-rs tells no times: its prefill
+is an answer of one token, its decode what the longer answer takes more. The last line is one JSON document.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+os.environ["RAYON_NUM_THREADS"] = "1"  # read when needle-rs starts its pool
+
+import needle_rs
+
+from builder.family.export import export_family
+from builder.family.family import load_family
+from builder.runtime.engine import NUMERICS, Engine, EngineModel
+
+DEMO = Path(__file__).parents[1] / "examples" / "demo" / "family.toml"
+PEER = "needle-rs"
+TOOLS = '[{"name":"set_light","parameters":{"room":{"type":"string"},"on":{"type":"boolean"}}}]'
+QUERY = "turn on the light in the bedroom and tell me about the weather of tomorrow please "
+
+
+def query_of(word_count: int) -> str:
+    return " ".join((QUERY * word_count).split()[:word_count])
+
+
+def engine_speed(model: EngineModel, ids: list[int], new_tokens: int) -> tuple[float, float]:
+    """Tokens per second of prefill and decode."""
+    session = model.session(len(ids) + new_tokens)
+    started = time.process_time()
+    session.append(ids)
+    prefilled = time.process_time()
+    for _ in range(new_tokens):
+        session.append([int(session.logits().argmax())])
+    return len(ids) / (prefilled - started), new_tokens / (time.process_time() - prefilled)
+
+
+def needle_rs_speed(
+    generate: Callable[[int], list[int]], prompt_tokens: int, new_tokens: int
+) -> tuple[float, float]:
+    """As `engine_speed`; a decode speed of 0 where the model ends its answer at once."""
+    started = time.process_time()
+    generate(1)
+    one = time.process_time() - started
+    started = time.process_time()
+    made = len(generate(new_tokens))
+    more = time.process_time() - started - one
+    return prompt_tokens / one, (made - 1) / more if made > 1 and more > 0 else 0.0
+
+
+def measure(path: Path, query: str, new_tokens: int, rounds: int) -> dict[str, Any]:
+    """Speeds by name of the runner, and what belongs to them."""
+    data = path.read_bytes()
+    engine = Engine()
+    started = time.process_time()
+    models = {name: engine.open(data, name=path.name, numerics=name) for name in NUMERICS}
+    opened = (time.process_time() - started) / len(models)
+    model = models[NUMERICS[0]]
+    prompt = f"<|im_start|>user\n<tools>{TOOLS}</tools>\n{query}<|im_end|>\n<|im_start|>assistant\n"
+    ids = [model.info.bos_id, *model.encode(prompt)]
+    peer = needle_rs.V3Engine.load(str(path))
+
+    def generate(count: int) -> list[int]:
+        return list(peer.generate(query, TOOLS, max_new_tokens=count)["token_ids"])
+
+    speeds: dict[str, list[tuple[float, float]]] = {name: [] for name in (*NUMERICS, PEER)}
+    for _ in range(rounds):
+        for name in NUMERICS:
+            speeds[name].append(engine_speed(models[name], ids, new_tokens))
+        speeds[PEER].append(needle_rs_speed(generate, len(ids), new_tokens))
+    wasm = resources.files("builder.runtime").joinpath("engine.wasm").read_bytes()
+    return {
+        "model": path.name,
+        "model_bytes": len(data),
+        "prompt_tokens": len(ids),
+        "new_tokens": new_tokens,
+        "engine_wasm_bytes": len(wasm),
+        "engine_wasm_gzip_bytes": len(gzip.compress(wasm, 9, mtime=0)),
+        "open_ms": round(opened * 1000, 1),
+        "memory_mb": round(model.memory_bytes / 1e6, 1),
+        "prefill_tps": {name: round(max(row[0] for row in rows)) for name, rows in speeds.items()},
+        "decode_tps": {name: round(max(row[1] for row in rows)) for name, rows in speeds.items()},
+    }
+
+
+def print_table(row: dict[str, Any]) -> None:
+    print(f"{row['model']}: {row['model_bytes']} bytes, prompt of {row['prompt_tokens']} tokens")
+    print(f"engine.wasm: {row['engine_wasm_bytes']} bytes, {row['engine_wasm_gzip_bytes']} gzipped")
+    print(f"opened in {row['open_ms']} ms, {row['memory_mb']} MB with a session\n")
+    print(f"{'':24}{'prefill tok/s':>16}{'decode tok/s':>16}")
+    for name, prefill in row["prefill_tps"].items():
+        print(f"{name:24}{prefill:>16}{row['decode_tps'][name]:>16}")
+    print()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("model", type=Path, nargs="?", help="a .cact file (default: the demo base)")
+    parser.add_argument("--prompt-words", type=int, default=180)
+    parser.add_argument("--new-tokens", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", action="store_true", help="print the JSON line only")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = arguments.model
+        if path is None:
+            export_family(load_family(DEMO), Path(folder))
+            path = Path(folder) / "base.cact"
+        row = measure(path, query_of(arguments.prompt_words), arguments.new_tokens, arguments.rounds)
+    if not arguments.json:
+        print_table(row)
+    print(json.dumps(row))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
