@@ -111,6 +111,7 @@ def hostile_files() -> list[Hostile]:
             (f"generation 2 word {name} is {value}", HEADER, word(name, value, GEN_2, WORDS_83))
             for name, value in _GEN_2_WORDS
         ),
+        ("two engram sites in one layer", HEADER, patched(word("site_count", 2), WORDS["sites[1]"], u32(1))),
         ("codebooks cut off", TRUNCATED, GEN_3[: BOOKS + 111]),
         ("codebook level that is no number", BOOK, patched(GEN_3, BOOKS + 8, b"\0\0\xc0\x7f")),
         ("infinite codebook level", BOOK, patched(GEN_3, BOOKS + 108, b"\0\0\x80\x7f")),
@@ -220,7 +221,7 @@ def _value_cases() -> list[tuple[str, str, bytes]]:
         ("permutation with one integer twice", VALUE, _twice("hada_p1")),
         ("permutation with a fraction", VALUE, content("hada_p2", 0, struct.pack("<f", 1.5))),
         ("permutation with a number too large", VALUE, content("hada_p2", 28, struct.pack("<f", 8.0))),
-        ("permutation with a negative number", VALUE, content("hada_p2", 4, struct.pack("<f", -1.0))),
+        ("permutation with a negative number", VALUE, _negative("hada_p2")),
         ("permutation that is no number", VALUE, content("hada_p1", 4, b"\0\0\xc0\x7f")),
         ("head that nobody knows", VALUE, content("heads.manifest", 4, np.float16(4).tobytes())),
         ("head code with a fraction", VALUE, content("heads.manifest", 0, np.float16(1.5).tobytes())),
@@ -261,6 +262,12 @@ def _first_gap() -> int:
 def _twice(name: str) -> bytes:
     at = RECORDS[GEN_3].record(name).offset_bytes
     return patched(GEN_3, at, GEN_3[at + 4 : at + 8])
+
+
+def _negative(name: str) -> bytes:
+    """-1 in the place of 0."""
+    zero = RECORDS[GEN_3].tensor(name).tolist().index(0.0)
+    return content(name, 4 * zero, struct.pack("<f", -1.0))
 
 
 def _moved(data: bytes, count: int, records: list[bytes]) -> bytes:
