@@ -19,8 +19,8 @@ from builder.publish.manifest import app_path, engine_path, read_manifest, write
 from builder.publish.members import Delivered, MemberMaker, Progress
 from builder.publish.pages import PageSource, build_page, read_page
 from builder.publish.parts import PartSource, cut
+from builder.runtime.engine import NUMERICS
 
-NUMERICS = "exact"
 NO_RELEASE = "0" * 64  # Builds the page once before any model, so that what is wrong with it is said at once.
 
 
@@ -83,6 +83,7 @@ class Options:
     cache_folder: Path
     web_folder: Path
     keep_previous: bool = True
+    numerics: str = NUMERICS[0]
 
 
 def pack(family: Family, out: Path, options: Options, progress: Progress) -> Report:
@@ -95,7 +96,8 @@ def pack(family: Family, out: Path, options: Options, progress: Progress) -> Rep
     maker = MemberMaker(family, cache, engine.sha256, options.jobs, progress)
     delivered = maker.deliver()
     parts = {item.member.id: cut(item.travels.path, options.part_bytes) for item in delivered}
-    manifest = write_manifest(_fields(family, delivered, parts, page, engine))
+    fields = _fields(family, delivered, parts, page, engine)
+    manifest = write_manifest(fields | {"numerics": options.numerics})
     release = read_manifest(manifest).release
     files = build_page(page, release)
     immutable: dict[str, bytes | PartSource] = {part.path: part for group in parts.values() for part in group}
@@ -144,7 +146,6 @@ def _fields(
         "name": family.name,
         "title": family.title,
         "container": {"tag": f"{header.tag:#010x}", "generation": header.generation},
-        "numerics": NUMERICS,
         "app": {"path": app_path(page.sha256), "sha256": page.sha256},
         "engine": {
             "path": engine_path(engine.sha256),

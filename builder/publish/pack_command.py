@@ -22,6 +22,7 @@ from builder.publish.pack import Options, Report, pack
 from builder.publish.pages import default_web_folder
 from builder.publish.parts import PART_BYTES_DEFAULT, parse_part_size
 from builder.publish.report import print_report, report_document
+from builder.runtime.engine import NUMERICS
 
 JOBS_MAX = 64
 JOBS_DEFAULT_MAX = 4  # Each job holds the base, one member and the patch maker's working memory.
@@ -53,6 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="remove the files of the release before, which open tabs may still want",
     )
+    parser.add_argument(
+        "--numerics",
+        choices=NUMERICS,
+        default=NUMERICS[0],
+        help="how visitors compute (default: %(default)s)",
+    )
     parser.add_argument("--json", action="store_true", help="end with one JSON document on a line")
 
 
@@ -69,6 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         cache_folder=arguments.cache or (arguments.family or out.absolute()).parent / FOLDER_NAME,
         web_folder=default_web_folder(),
         keep_previous=not arguments.drop_previous,
+        numerics=arguments.numerics,
     )
     with _progress() as progress:
         report = pack(load_family(family), out, options, progress)

@@ -192,6 +192,12 @@ def test_router_may_be_the_base_itself(house: House, tmp_path: Path) -> None:
     assert open_site(tmp_path / "site").member_bytes("router") == (house.folder / "base.cact").read_bytes()
 
 
+def test_publisher_chooses_the_numerics(house: House, tmp_path: Path) -> None:
+    report = house.pack(tmp_path / "site", numerics="fast")
+    assert open_site(tmp_path / "site").manifest.numerics == "fast"
+    assert report.made == ()
+
+
 def test_family_may_be_a_base_alone(house: House, tmp_path: Path) -> None:
     (house.folder / "family.toml").write_text(FAMILY.split("[router]")[0])
     report = house.pack(tmp_path / "site")
