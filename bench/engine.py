@@ -3,7 +3,7 @@
     python -m bench.engine [MODEL.cact] [--prompt-words 180] [--new-tokens 64] [--rounds 5] [--json]
 
 Without MODEL the demo base is exported first. All run on one thread and take turns; times are CPU time of the
-process, which other programs hardly disturb, and the best round is shown. needle-rs tells no times: its prefill
+process, which others hardly disturb, and the best round is shown. needle-rs tells no times: its prefill
 is an answer of one token, its decode what the longer answer takes more. The last line is one JSON document.
 """
 

@@ -21,6 +21,10 @@ TINY = Geometry(
     heads=("embedding", "confidence", "router"),
 )
 
+WIDTHS = {"q_proj": 1, "k_proj": 2, "v_proj": 3, "gate_proj": 5, "key_proj": 5}
+"""Tensors of `every_width` by the last part of their names; 5 is ternary, all others have 4 bits."""
+STORED_CODES = {1: [0, 1], 2: [0, 1, 2, 3], 3: list(range(8)), 5: [0, 1, 3]}
+
 HERE = Path(__file__).parent
 BUILD = HERE.parents[1] / "engine" / "build.py"
 
@@ -83,6 +87,20 @@ def gcc() -> str:
     if found is None:
         pytest.skip("needs gcc on PATH for the native build")
     return found
+
+
+@pytest.fixture(scope="session")
+def every_width(random_files: dict[str, Path]) -> bytes:
+    """A model in which projections of all code widths, ternary included, have random codes."""
+    container = read_container(random_files["everything"])
+    rng = np.random.default_rng(12)
+    blobs = blobs_of(container)
+    for record in container.records:
+        bits = WIDTHS.get(record.name.rpartition(".")[2])
+        if bits:
+            codes = rng.choice(STORED_CODES[bits], container.codes(record.name).shape).astype(np.uint8)
+            blobs[record.index] = cq_blob(codes, container.norms(record.name), bits, record.shape[1])
+    return write_container(container.header, blobs)
 
 
 @pytest.fixture(scope="session")

@@ -17,12 +17,14 @@ PAGE_BYTES = 65_536
 PROMPT = "<|im_start|>user\nHow are you?<|im_end|>\n<|im_start|>assistant\n"
 
 
+@pytest.mark.slow
 def test_the_same_sources_give_the_same_bytes_in_any_directory(build, wasm, tmp_path):
     elsewhere = tmp_path / "a folder" / "with another name"
     shutil.copytree(build.ENGINE, elsewhere)
     assert build.compile_wasm(tmp_path / "out" / "other.wasm", engine=elsewhere).read_bytes() == wasm
 
 
+@pytest.mark.slow
 def test_a_failed_build_leaves_the_old_file_and_no_other(build, tmp_path):
     broken = tmp_path / "engine"
     shutil.copytree(build.ENGINE, broken)

@@ -96,6 +96,14 @@ def test_both_readers_say_the_same_of_damaged_generation_2_files(engine, tiny, d
     assert engine_verdict(engine, broken) == python_verdict(broken)
 
 
+def test_a_ternary_tensor_with_the_unused_crumb_is_refused(engine, every_width):
+    record = read_container(every_width).record("layers.3.gate_proj")
+    broken = bytearray(every_width)
+    broken[record.offset_bytes + record.code_bytes - 1] = 0b01_11_10_00
+    assert engine_verdict(engine, every_width) == "ok"
+    assert engine_verdict(engine, bytes(broken)) == python_verdict(bytes(broken)) == "cact_bad_value"
+
+
 @pytest.mark.slow
 def test_the_oldest_tag_opens_with_its_fixed_geometry(engine, tiny):
     info = engine.open(generation_2(tiny, TAG_82)).info

@@ -69,6 +69,17 @@ def test_logits_and_best_tokens_are_those_of_the_reference(engine: Engine, rando
     assert found.argmax(1).tolist() == expected.argmax(1).tolist()
 
 
+def test_every_code_width_is_read(engine: Engine, every_width):
+    """Upstream's exporter writes 4 bits only; 1 bit and ternary come from our own writer."""
+    container = read_container(every_width)
+    assert {record.bits for record in container.records} == {0, 1, 2, 3, 4, 5}
+    ids = random_ids(11)
+    with torch.inference_mode():
+        expected = NeedleModel(container)(torch.tensor([ids]))[0].numpy()
+    found = every_row(engine.open(every_width), ids)
+    assert relative_rms(found, expected) < RELATIVE_RMS_MAX
+
+
 def test_a_demo_model_answers_as_needle_rs_does(engine: Engine, demo_family):
     needle_rs = pytest.importorskip("needle_rs")
     path = demo_family.folder / "home.cact"
