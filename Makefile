@@ -57,4 +57,4 @@ bench: $(VENV)/.dev $(ENGINE)  ## Measure; the figures in docs/ come from here.
 	$(BIN)/python -m bench
 
 clean:  ## Remove what was made (not .venv).
-	rm -rf site dist build bench/out test-results $(ENGINE)
+	rm -rf site .saguaro-cache dist build bench/out test-results $(ENGINE)
