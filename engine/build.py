@@ -37,6 +37,8 @@ SPEED, SIZE = ["-O3"], ["-Os"]
 SMALL = {
     *("detokenize", "directory", "encode", "error", "exports", "header", "model", "model_load", "sampling"),
     *("session", "tokenizer_load", "values"),
+    *("patch_container", "patch_cq", "patch_fit_basis", "patch_fit_matrix", "patch_fit_quantise"),
+    *("patch_make", "patch_match", "patch_parts", "rebuild_fields"),
 }
 SANITIZE = [
     "-O1",

@@ -15,20 +15,24 @@ from builder.runtime.engine import Engine
 from builder.runtime.host import Instance
 from builder.runtime.status import DONE, NEED_BASE, NEED_PATCH
 
+_OPTIONS = struct.Struct("<II")  # struct sg_patch_options
 _IO = struct.Struct("<IIIIII")  # struct sg_rebuild_io
 _EXPECT = struct.Struct("<32s32sQQ")  # struct sg_rebuild_expect
 
 
-def make(base: bytes, target: bytes) -> bytes:
+def make(base: bytes, target: bytes, *, effort: int, adapter_seed: int) -> bytes:
     """A patch that turns `base` into `target`. Raises `ContainerError` if either is not a container."""
     engine = Engine().instance()
+    options = engine.place(_OPTIONS.pack(effort, adapter_seed))
     sizes = len(base), len(target)
     capacity = engine.call("sg_patch_bound", *sizes)
     scratch_bytes = engine.call("sg_patch_scratch_size", *sizes)
     base_at, target_at = engine.place(base), engine.place(target)
     out, scratch, used = engine.reserve(capacity), engine.reserve(scratch_bytes), engine.reserve(4)
     inputs = (base_at, sizes[0], target_at, sizes[1])
-    engine.check("patch maker", "sg_patch_make", *inputs, out, capacity, used, scratch, scratch_bytes)
+    engine.check(
+        "patch maker", "sg_patch_make", options, *inputs, out, capacity, used, scratch, scratch_bytes
+    )
     return engine.read(out, engine.word(used))
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from builder.delta.apply import apply_patch
 from builder.delta.inspect import PARTS, PatchReport, inspect_patch
-from builder.delta.make import make_patch
+from builder.delta.make import DEFAULT_EFFORT, make_patch
 from builder.errors import RefusedError, UsageError
 
 
@@ -26,6 +26,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     make.add_argument("base", type=Path, metavar="BASE", help="a .cact file")
     make.add_argument("target", type=Path, metavar="TARGET", help="a .cact file")
     make.add_argument("--out", type=Path, required=True, metavar="PATCH", help="where to write the patch")
+    make.add_argument(
+        "--effort", type=int, default=DEFAULT_EFFORT, help="0 (quick) to 9 (small); default %(default)s"
+    )
+    make.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="the seed that the LoRA adapter was trained from; default %(default)s",
+    )
     apply = actions.add_parser("apply", help="rebuild the target from BASE and PATCH")
     apply.add_argument(
         "base", type=Path, metavar="BASE", help="the .cact file that the patch was made against"
@@ -41,14 +50,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Do what was asked; the exit code is 0."""
     if arguments.action == "make":
-        patch = make_patch(_read(arguments.base), _read(arguments.target))
+        base, target = _read(arguments.base), _read(arguments.target)
+        patch = make_patch(base, target, effort=arguments.effort, adapter_seed=arguments.seed)
         _write(arguments.out, patch)
     elif arguments.action == "apply":
         target = apply_patch(_read(arguments.base), _read(arguments.patch))
         _write(arguments.out, target)
     else:
-        base = None if arguments.base is None else _read(arguments.base)
-        report = inspect_patch(_read(arguments.patch), base)
+        named_after = None if arguments.base is None else _read(arguments.base)
+        report = inspect_patch(_read(arguments.patch), named_after)
         print(json.dumps(_document(report)) if arguments.json else _table(report))
     return 0
 
@@ -95,12 +105,12 @@ def _table(report: PatchReport) -> str:
         f"version {header.version} container 0x{header.tag:08x} patch {report.patch_bytes} bytes",
         f"base   {header.base_bytes} bytes sha256 {header.base_sha256[:12]}",
         f"target {header.target_bytes} bytes sha256 {header.target_sha256[:12]}",
-        f"{'kind':8}{'offset':>12}{'target':>12}{'patch':>10}  tensor",
+        f"{'kind':8}{'offset':>12}{'target':>12}{'patch':>10}{'rank':>6}  tensor",
     ]
     for segment in report.segments:
         name = segment.kind.name.lower()
         place = f"{segment.target_offset:12}{segment.target_bytes:12}{segment.patch_bytes:10}"
-        lines.append(f"{name:8}{place}  {segment.tensor or ''}".rstrip())
+        lines.append(f"{name:8}{place}{segment.rank or '':>6}  {segment.tensor or ''}".rstrip())
     parts = report.bytes_by_part
     lines.append("bytes: " + ", ".join(f"{part} {parts[part]}" for part in PARTS))
     return "\n".join(lines)

@@ -108,7 +108,7 @@ def _read_segment(cursor: _Cursor, base_offset: int, target_offset: int) -> Segm
             raise _bad("patch_bad_segment", "segment.block_rows", block_rows, "above 0", start)
     if kind in (SegmentKind.CQ, SegmentKind.TABLE):
         bits, table_index = fields.byte("segment.bits"), fields.byte("segment.table_index")
-    is_guided = kind is SegmentKind.CQ and coder == layout.CODER_GUIDED
+    is_guided = kind is SegmentKind.CQ and coder >= layout.CODER_GUIDED
     rank = fields.byte("segment.rank") if is_guided else 0
     field_bytes = cursor.offset - start
     block_count = -(-row_count // block_rows) if kind is SegmentKind.CQ else 0

@@ -71,11 +71,17 @@ int sg_rebuild_finish(const struct sg_rebuild *rebuild, struct sg_error *error);
 uint64_t sg_rebuild_written(const struct sg_rebuild *rebuild);
 
 /* ---- Patch maker ---- */
+struct sg_patch_options {
+    uint32_t effort;       /* 0: no guided coding (quick); 1 to 9: how hard the low-rank shift is looked for */
+    uint32_t adapter_seed; /* the seed that the LoRA adapter started from, if it is upstream's; 0 is upstream's default */
+};
 size_t sg_patch_scratch_size(size_t base_bytes, size_t target_bytes);
 size_t sg_patch_bound(size_t base_bytes, size_t target_bytes);
-int sg_patch_make(const uint8_t *base, size_t base_bytes, const uint8_t *target, size_t target_bytes, uint8_t *out,
-                  size_t out_capacity, size_t *out_bytes, void *scratch, size_t scratch_bytes,
-                  struct sg_error *error);
+/* Same inputs, same bytes; any two containers will do. `out_capacity` is at least the bound, which is the target's size
+ * and a small frame. */
+int sg_patch_make(const struct sg_patch_options *options, const uint8_t *base, size_t base_bytes,
+                  const uint8_t *target, size_t target_bytes, uint8_t *out, size_t out_capacity, size_t *out_bytes,
+                  void *scratch, size_t scratch_bytes, struct sg_error *error);
 
 /* ---- Model: a validated view of a container's bytes ---- */
 struct sg_model;

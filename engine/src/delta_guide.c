@@ -136,6 +136,16 @@ static int32_t within_16_bits(int32_t value) {
     return value > INT16_MAX ? INT16_MAX : value < INT16_MIN ? INT16_MIN : value;
 }
 
+int sg_guide_q_entry(int32_t entry, uint32_t gain, const int16_t *mix, const int16_t *z, uint32_t basis_rank,
+                     uint32_t stride, int16_t *result) {
+    int64_t mixed = 0;
+    for (uint32_t j = 0; j < basis_rank; j++)
+        mixed += (int64_t)mix[j] * z[(uint64_t)j * stride];
+    const int64_t value = (int64_t)entry * gain + ((mixed * gain) >> SG_GUIDE_MIX_SHIFT);
+    *result = (int16_t)value;
+    return value <= INT16_MAX && value >= -INT16_MAX;
+}
+
 /* Sums wrap around: only a hostile stream gets there, and it must not be undefined. */
 void sg_guide_row(const int16_t *p, const int16_t *q, uint32_t rank, uint32_t row_codes, uint32_t pre_shift,
                   int16_t *shift) {

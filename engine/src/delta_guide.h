@@ -20,7 +20,10 @@
 #define SG_GUIDE_BUCKET_SHIFT_MIN 4u
 #define SG_GUIDE_BUCKET_SHIFT_MAX 9u
 #define SG_GUIDE_PRE_SHIFT_MAX 15u
-#define SG_RHO_ONE 65536
+/* A component's gain is (8 + mantissa) << exponent: three bits and four. */
+#define SG_GUIDE_MIX_SHIFT 13
+#define SG_GUIDE_MIX_MAX 2047
+#define SG_GUIDE_GAIN_MAX (15u << 11)
 
 /* What a table is computed from; all of it stands in the patch. */
 struct sg_guide_shape {
@@ -38,6 +41,11 @@ struct sg_guide_table {
 
 /* Fills the rows from `shape`. Returns 0 if two levels are equal or one is out of bounds. */
 int sg_guide_table_build(struct sg_guide_table *table, const struct sg_guide_shape *shape);
+
+/* An entry of Q with its gain: `entry` steps, plus the basis vectors at `z` (`stride` apart) mixed by `mix`. Returns 0
+ * if that leaves 16 bits. */
+int sg_guide_q_entry(int32_t entry, uint32_t gain, const int16_t *mix, const int16_t *z, uint32_t basis_rank,
+                     uint32_t stride, int16_t *result);
 
 /* Shift of one row before scaling: (sum over k of p[k] * q[k][i]) >> pre_shift, kept within 16 bits.
  * q: (rank, row_codes). */

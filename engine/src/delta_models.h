@@ -88,6 +88,7 @@ static inline void sg_encode_signed(struct sg_range_encoder *encoder, struct sg_
 
 /* Entries of P and Q: signed, of known spread. A class stands for a spread of 2^(class / 3) / 4. Signs are even. */
 #define SG_SIDE_CLASSES 32u
+#define SG_SIDE_CLASS_NONE 31u /* all entries are zero and none is coded */
 #define SG_SIDE_LENGTHS 16u
 struct sg_side_model {
     struct sg_bit length[SG_SIDE_LENGTHS];

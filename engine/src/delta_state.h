@@ -19,7 +19,8 @@ struct sg_delta_models {
     struct sg_number_model half[SG_NORM_CONTEXTS];  /* the same, for 16-bit floats outside of CQ tensors */
     struct sg_number_model guided_norm[SG_NORM_CONTEXTS]; /* as norm, for differences to a prediction */
     struct sg_number_model level;                   /* differences of neighbouring levels */
-    struct sg_number_model gain;                    /* of a component */
+    struct sg_number_model mix;                     /* of a component in a basis */
+    struct sg_bit gain_exponent[16], gain_mantissa[8]; /* of a component */
     struct sg_bit side_class[2 * SG_SIDE_CLASSES];
     struct sg_side_model q[SG_SIDE_CLASSES];
     struct sg_side_model p[SG_SIDE_CLASSES][3];     /* by how large the row is so far */

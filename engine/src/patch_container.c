@@ -25,6 +25,7 @@ struct sg_record sg_container_record(const struct sg_container *container, uint3
         record.bits = bits;
         record.row_count = row_count;
         record.group_count = group_count;
+        record.column_count = column_count;
     }
     return record;
 }

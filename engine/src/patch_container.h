@@ -20,7 +20,7 @@ struct sg_record {
     uint64_t offset, byte_count; /* of the blob */
     uint32_t dtype;              /* 1 fp16, 2 fp32, 3 CQ, 4 raw */
     uint32_t bits;               /* CQ of a shape that a CQ segment can hold; else 0 */
-    uint32_t row_count, group_count;
+    uint32_t row_count, group_count, column_count;
 };
 
 /* Checks that header, directory and every blob lie in the file, blobs in directory order without overlap. */

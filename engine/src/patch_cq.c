@@ -226,14 +226,13 @@ struct checkpoint {
     struct sg_patch_writer writer;
     uint64_t base_position;
     uint8_t table_is_written[SG_PATCH_TABLE_COUNT];
-    struct sg_guide_shape guide_shape[SG_GUIDE_TABLE_COUNT];
+    struct sg_guide_shape guide_shapes[SG_GUIDE_TABLE_COUNT];
 };
 
 static struct checkpoint save(struct sg_patch_maker *maker) {
     struct checkpoint checkpoint = {.writer = maker->writer, .base_position = maker->base_position};
     memcpy(checkpoint.table_is_written, maker->table_is_written, sizeof maker->table_is_written);
-    for (uint32_t i = 0; i < SG_GUIDE_TABLE_COUNT; i++)
-        checkpoint.guide_shape[i] = maker->guide_tables[i].shape;
+    memcpy(checkpoint.guide_shapes, maker->guide_shapes, sizeof maker->guide_shapes);
     maker->models_before = maker->models;
     return checkpoint;
 }
@@ -243,8 +242,8 @@ static void restore(struct sg_patch_maker *maker, const struct checkpoint *befor
     maker->base_position = before->base_position;
     memcpy(maker->table_is_written, before->table_is_written, sizeof maker->table_is_written);
     for (uint32_t i = 0; i < SG_GUIDE_TABLE_COUNT; i++)
-        if (memcmp(&maker->guide_tables[i].shape, &before->guide_shape[i], sizeof before->guide_shape[i]) != 0)
-            maker->guide_tables[i].shape.code_bits = 0; /* the rebuilder may still have the old one; neither is used */
+        if (memcmp(&maker->guide_shapes[i], &before->guide_shapes[i], sizeof maker->guide_shapes[i]) != 0)
+            maker->guide_shapes[i].code_bits = 0; /* the rebuilder may still have the old one; neither is used */
     maker->models = maker->models_before;
 }
 

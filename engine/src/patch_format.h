@@ -6,6 +6,8 @@
 
 #include <stdint.h>
 
+#include "delta_basis.h"
+
 #define SG_PATCH_VERSION 1u
 #define SG_PATCH_HEADER_BYTES 104u
 #define SG_PATCH_HEADER_CHECKED_BYTES 100u /* the last four bytes are a check over these */
@@ -14,9 +16,10 @@
 #define SG_PATCH_PAYLOAD_MAX (256u * 1024u)
 #define SG_PATCH_PIECE_MAX (64u * 1024u)   /* target bytes of one literal, words or halves segment */
 
+#define SG_PATCH_EFFORT_MAX 9u
 #define SG_PATCH_TABLE_COUNT 32u
 #define SG_PATCH_ROW_CODES_MAX 16384u
-#define SG_PATCH_BLOCK_CODES_MAX (256u * 1024u)
+#define SG_PATCH_BLOCK_CODES_MAX (512u * 1024u)
 #define SG_PATCH_GROUP_CODES 128u
 
 /* As the tail of PNG's signature: a transfer in text mode damages it. */
@@ -36,6 +39,7 @@ enum sg_patch_coder {
     SG_CODER_MODELLED = 1, /* everything but CQ: adaptive binary coder */
     SG_CODER_UNGUIDED = 1, /* CQ: context is the base's code; table: its rows are listed */
     SG_CODER_GUIDED = 2,   /* CQ: context is the base's code and a predicted shift; table: its rows are computed */
+    SG_CODER_SEEDED = 3,   /* CQ: guided, with Q near the span of a named basis */
 };
 
 /* The fields of one segment, in the order in which they stand. */
@@ -53,6 +57,7 @@ struct sg_patch_segment {
     /* guided CQ */
     uint32_t rank;
     uint32_t pre_shift;
+    struct sg_basis basis; /* seeded; its rank is apart from the shift's */
     /* computed table */
     uint32_t noise;
     uint32_t bucket_shift;

@@ -53,11 +53,15 @@ static struct rows rows_of(const struct sg_patch_maker *maker, const struct sg_p
     return rows;
 }
 
-static void multiply_gains(struct sg_patch_maker *maker, uint32_t row_codes) {
+/* Q as the rebuilder will have it; returns 0 if an entry does not fit. */
+static int settle_q(struct sg_patch_maker *maker, uint32_t row_codes) {
     const struct sg_fit *fit = maker->fit;
     for (uint32_t k = 0; k < fit->rank; k++)
         for (uint32_t i = 0; i < row_codes; i++)
-            maker->guide_q[k * row_codes + i] = (int16_t)(fit->q[k * row_codes + i] * (int32_t)fit->gain[k]);
+            if (!sg_guide_q_entry(fit->q[k * row_codes + i], fit->gain[k], fit->mix[k], fit->basis_rows + i,
+                                  fit->basis.rank, row_codes, &maker->guide_q[k * row_codes + i]))
+                return 0;
+    return 1;
 }
 
 /* Contexts and new codes of one row; `differences` (one a group, may be NULL) are the norms' to their prediction. */
@@ -143,10 +147,11 @@ static uint32_t live_table(struct sg_patch_maker *maker, const struct sg_guide_s
     struct sg_range_encoder encoder;
     uint32_t before = 0;
     for (uint32_t i = 0; i < SG_GUIDE_TABLE_COUNT; i++)
-        if (maker->guide_tables[i].shape.code_bits && is_same_shape(&maker->guide_tables[i].shape, shape))
+        if (maker->guide_shapes[i].code_bits && is_same_shape(&maker->guide_shapes[i], shape))
             return i;
     const uint32_t index = maker->guide_next++ % SG_GUIDE_TABLE_COUNT;
     sg_guide_table_build(&maker->guide_tables[index], shape);
+    maker->guide_shapes[index] = *shape;
     sg_range_encoder_init(&encoder, maker->payload, sizeof maker->payload);
     for (uint32_t code = 0; code < 1u << shape->code_bits; code++) {
         const uint32_t level = (uint32_t)(int32_t)shape->level[code];
@@ -175,7 +180,9 @@ static uint32_t side_class(const int16_t *entries, size_t step, size_t count) {
     for (size_t i = 0; i < count; i++)
         square += (uint64_t)((int64_t)entries[i * step] * entries[i * step]);
     /* typical is 16 * 0.8 * spread; squares are compared, with the class border half a step up */
-    while (class + 1 < SG_SIDE_CLASSES &&
+    if (!square)
+        return SG_SIDE_CLASS_NONE;
+    while (class + 1 < SG_SIDE_CLASS_NONE &&
            square * 205 > (uint64_t)sg_side_typical[class] * sg_side_typical[class] * count * 5 / 4)
         class ++;
     return class;
@@ -186,13 +193,19 @@ static size_t encode_side(struct sg_patch_maker *maker, uint32_t row_codes, uint
     struct sg_range_encoder encoder;
     sg_range_encoder_init(&encoder, maker->payload, sizeof maker->payload);
     for (uint32_t k = 0; k < fit->rank; k++) {
-        const uint32_t q_class = side_class(fit->q + (size_t)k * row_codes, 1, row_codes);
-        maker->guide_p_class[k] = (uint8_t)side_class(fit->p + k, fit->rank, row_count);
-        sg_encode_number(&encoder, &maker->models.gain, fit->gain[k]);
+        const int16_t *q = fit->q + (size_t)k * row_codes;
+        const uint32_t q_class = side_class(q, 1, row_codes);
+        const uint32_t p_class = side_class(fit->p + k, fit->rank, row_count);
+        maker->guide_p_class[k] = (uint8_t)(p_class == SG_SIDE_CLASS_NONE ? 0 : p_class);
+        const uint32_t exponent = sg_bit_length(fit->gain[k]) - 4;
+        sg_encode_tree(&encoder, maker->models.gain_exponent, 4, exponent);
+        sg_encode_tree(&encoder, maker->models.gain_mantissa, 3, (fit->gain[k] >> exponent) - 8);
         sg_encode_tree(&encoder, maker->models.side_class, 5, q_class);
         sg_encode_tree(&encoder, maker->models.side_class, 5, maker->guide_p_class[k]);
-        for (uint32_t i = 0; i < row_codes; i++)
-            sg_encode_side(&encoder, &maker->models.q[q_class], fit->q[(size_t)k * row_codes + i]);
+        for (uint32_t j = 0; j < fit->basis.rank; j++)
+            sg_encode_signed(&encoder, &maker->models.mix, (uint32_t)(int32_t)fit->mix[k][j]);
+        for (uint32_t i = 0; q_class != SG_SIDE_CLASS_NONE && i < row_codes; i++)
+            sg_encode_side(&encoder, &maker->models.q[q_class], q[i]);
     }
     return sg_range_encoder_finish(&encoder);
 }
@@ -241,12 +254,13 @@ int sg_write_guided(struct sg_patch_maker *maker, const struct sg_part *part) {
     struct sg_fit *fit = maker->fit;
     fill_levels(maker, part->record.bits, &shape);
     const struct sg_fit_input input = {rows.old_codes,        rows.new_codes,   rows.old_norms, rows.new_norms,
-                                       part->record.row_count, rows.group_count, rows.code_bits, &shape,
-                                       maker->effort};
+                                       part->record.row_count, rows.group_count, rows.code_bits,
+                                       part->record.column_count, &shape, maker->effort, &maker->hint};
     sg_fit_run(fit, &input);
     if (!fit->rank)
         return 0;
-    multiply_gains(maker, rows.row_codes);
+    if (!settle_q(maker, rows.row_codes))
+        return 0;
     count_contexts(maker, &rows, part->record.row_count, &shape);
     if (choose_noise(maker, &shape) == UINT64_MAX)
         return 0;
@@ -254,7 +268,7 @@ int sg_write_guided(struct sg_patch_maker *maker, const struct sg_part *part) {
     const uint32_t block_rows = sg_block_rows(part);
     sg_write_fields(maker,
                     (struct sg_patch_segment){.kind = SG_SEGMENT_CQ,
-                                              .coder = SG_CODER_GUIDED,
+                                              .coder = fit->basis.rank ? SG_CODER_SEEDED : SG_CODER_GUIDED,
                                               .byte_count = part->byte_count,
                                               .row_count = part->record.row_count,
                                               .group_count = part->record.group_count,
@@ -262,7 +276,8 @@ int sg_write_guided(struct sg_patch_maker *maker, const struct sg_part *part) {
                                               .table_index = table_index,
                                               .block_rows = block_rows,
                                               .rank = fit->rank,
-                                              .pre_shift = fit->pre_shift},
+                                              .pre_shift = fit->pre_shift,
+                                              .basis = fit->basis},
                     part->base_offset);
     const size_t side_bytes = encode_side(maker, rows.row_codes, part->record.row_count);
     if (side_bytes > sizeof maker->payload)

@@ -53,9 +53,16 @@ void sg_write_fields(struct sg_patch_maker *maker, struct sg_patch_segment segme
         *next++ = (uint8_t)segment.bits;
         *next++ = (uint8_t)segment.table_index;
     }
-    if (segment.kind == SG_SEGMENT_CQ && segment.coder == SG_CODER_GUIDED) {
+    if (segment.kind == SG_SEGMENT_CQ && segment.coder != SG_CODER_UNGUIDED) {
         *next++ = (uint8_t)segment.rank;
         *next++ = (uint8_t)segment.pre_shift;
+    }
+    if (segment.kind == SG_SEGMENT_CQ && segment.coder == SG_CODER_SEEDED) {
+        next = append_number(next, segment.basis.seed);
+        *next++ = (uint8_t)segment.basis.group;
+        *next++ = (uint8_t)segment.basis.layer;
+        next = append_number(next, segment.basis.width);
+        *next++ = (uint8_t)segment.basis.rank;
     }
     if (segment.kind == SG_SEGMENT_TABLE && segment.coder == SG_CODER_GUIDED) {
         *next++ = (uint8_t)segment.noise;
@@ -249,17 +256,19 @@ static void write_all_parts(struct sg_patch_maker *maker, const uint32_t *match)
     flush_pending(maker);
 }
 
-int sg_patch_make(const uint8_t *base, size_t base_bytes, const uint8_t *target, size_t target_bytes, uint8_t *out,
-                  size_t out_capacity, size_t *out_bytes, void *scratch, size_t scratch_bytes,
-                  struct sg_error *error) {
+int sg_patch_make(const struct sg_patch_options *options, const uint8_t *base, size_t base_bytes,
+                  const uint8_t *target, size_t target_bytes, uint8_t *out, size_t out_capacity, size_t *out_bytes,
+                  void *scratch, size_t scratch_bytes, struct sg_error *error) {
     struct sg_patch_maker *maker = scratch;
+    if (options->effort > SG_PATCH_EFFORT_MAX)
+        return sg_fail(error, SG_STATUS_BAD_ARGUMENT, "options.effort", 0, options->effort, SG_PATCH_EFFORT_MAX);
     const size_t scratch_needed = sg_patch_scratch_size(base_bytes, target_bytes);
     if (scratch_bytes < scratch_needed)
         return sg_fail(error, SG_STATUS_BUFFER_TOO_SMALL, "scratch_bytes", 0, scratch_bytes, scratch_needed);
     if (out_capacity < sg_patch_bound(base_bytes, target_bytes))
         return sg_fail(error, SG_STATUS_BUFFER_TOO_SMALL, "out_capacity", 0, out_capacity,
                        sg_patch_bound(base_bytes, target_bytes));
-    memset(maker, 0, sizeof *maker);
+    memset(maker, 0, offsetof(struct sg_patch_maker, models));
     int status = sg_container_open(&maker->base, base, base_bytes, error);
     if (status == SG_STATUS_OK)
         status = sg_container_open(&maker->target, target, target_bytes, error);
@@ -270,7 +279,8 @@ int sg_patch_make(const uint8_t *base, size_t base_bytes, const uint8_t *target,
         .capacity = sg_patch_bound(base_bytes, target_bytes) - SG_PATCH_TRAILER_BYTES,
         .byte_count = SG_PATCH_HEADER_BYTES};
     maker->fit = &maker->fit_memory;
-    maker->effort = 3;
+    maker->effort = options->effort;
+    maker->hint.seed = options->adapter_seed;
     sg_models_reset(&maker->models, sizeof maker->models);
     uint32_t *match = maker->match_and_scores;
     sg_match_records(&maker->base, &maker->target, match, maker->cells, match + maker->target.record_count);

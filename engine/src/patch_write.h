@@ -24,25 +24,27 @@ struct sg_patch_maker {
     struct sg_patch_writer writer;
     uint64_t base_position;    /* base bytes that the segments so far have read or skipped */
     struct sg_part pending;    /* run of equal or of literal parts that may still grow */
-    struct sg_delta_models models, models_before;
+    uint32_t effort;
+    struct sg_basis_hint hint;
+    struct sg_fit *fit;
     struct sg_code_table tables[SG_PATCH_TABLE_COUNT];
     struct sg_code_counts table_counts[SG_PATCH_TABLE_COUNT];
     uint32_t table_bits[SG_PATCH_TABLE_COUNT]; /* code bits of a table; 0: free */
     uint8_t table_is_written[SG_PATCH_TABLE_COUNT];
+    uint32_t guide_next; /* computed table to replace next */
+    struct sg_guide_shape guide_shapes[SG_GUIDE_TABLE_COUNT]; /* of the computed tables; code_bits 0: free */
+    /* From here on nothing needs to start as zero. */
+    struct sg_delta_models models, models_before;
+    struct sg_guide_table guide_tables[SG_GUIDE_TABLE_COUNT], guide_trial;
+    uint32_t guide_counts[SG_RANS_SYMBOLS * SG_GUIDE_BUCKETS][SG_RANS_SYMBOLS];
+    int16_t guide_q[SG_GUIDE_Q_MAX]; /* gains multiplied in */
+    int16_t guide_shift[SG_PATCH_ROW_CODES_MAX];
+    uint8_t guide_p_class[SG_GUIDE_RANK_MAX];
     uint16_t contexts[SG_PATCH_BLOCK_CODES_MAX];
     uint8_t symbols[SG_PATCH_BLOCK_CODES_MAX + SG_PATCH_ROW_CODES_MAX];
     uint16_t row[SG_PATCH_ROW_CODES_MAX];
     uint8_t payload[SG_PATCH_PAYLOAD_MAX];
     uint8_t cells[SG_MATCH_CELLS_MAX];
-    /* guided coding */
-    uint32_t effort;
-    struct sg_fit *fit;
-    struct sg_guide_table guide_tables[SG_GUIDE_TABLE_COUNT], guide_trial;
-    uint32_t guide_next; /* table to replace next */
-    uint32_t guide_counts[SG_RANS_SYMBOLS * SG_GUIDE_BUCKETS][SG_RANS_SYMBOLS];
-    int16_t guide_q[SG_GUIDE_Q_MAX]; /* gains multiplied in */
-    int16_t guide_shift[SG_PATCH_ROW_CODES_MAX];
-    uint8_t guide_p_class[SG_GUIDE_RANK_MAX];
     struct sg_fit fit_memory;
     uint32_t match_and_scores[]; /* target record count, then twice base record count + 1 */
 };

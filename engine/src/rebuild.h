@@ -38,6 +38,7 @@ struct sg_rebuild {
     struct sg_code_table tables[SG_PATCH_TABLE_COUNT];
     struct sg_guide_table guide_tables[SG_GUIDE_TABLE_COUNT];
     int16_t q[SG_GUIDE_Q_MAX];               /* (rank, codes per row), gains multiplied in */
+    int16_t basis[SG_GUIDE_Q_MAX];           /* (basis rank, codes per row) */
     uint8_t p_class[SG_GUIDE_RANK_MAX];
     int16_t shift[SG_PATCH_ROW_CODES_MAX];
     uint16_t contexts[SG_PATCH_ROW_CODES_MAX];

@@ -30,6 +30,18 @@ static int bad_segment(const struct sg_rebuild *rebuild, const char *field, uint
     return sg_fail(error, SG_STATUS_PATCH_BAD_SEGMENT, field, rebuild->patch_position, found, allowed);
 }
 
+static int check_basis(const struct sg_rebuild *rebuild, struct sg_error *error) {
+    const struct sg_basis *basis = &rebuild->segment.basis;
+    const uint32_t row_codes = rebuild->segment.group_count * SG_PATCH_GROUP_CODES;
+    if (!basis->rank || basis->rank > SG_GUIDE_RANK_MAX || basis->rank * row_codes > SG_GUIDE_Q_MAX)
+        return bad_segment(rebuild, "segment.basis_rank", basis->rank, SG_GUIDE_RANK_MAX, error);
+    if (basis->group >= SG_BASIS_GROUPS)
+        return bad_segment(rebuild, "segment.basis_group", basis->group, SG_BASIS_GROUPS - 1, error);
+    if (!basis->width || basis->width > row_codes)
+        return bad_segment(rebuild, "segment.basis_width", basis->width, row_codes, error);
+    return SG_STATUS_OK;
+}
+
 static int check_guided_cq(const struct sg_rebuild *rebuild, uint32_t code_bits, struct sg_error *error) {
     const struct sg_patch_segment *segment = &rebuild->segment;
     if (segment->table_index >= SG_GUIDE_TABLE_COUNT ||
@@ -40,7 +52,7 @@ static int check_guided_cq(const struct sg_rebuild *rebuild, uint32_t code_bits,
         return bad_segment(rebuild, "segment.rank", segment->rank, SG_GUIDE_RANK_MAX, error);
     if (segment->pre_shift > SG_GUIDE_PRE_SHIFT_MAX)
         return bad_segment(rebuild, "segment.pre_shift", segment->pre_shift, SG_GUIDE_PRE_SHIFT_MAX, error);
-    return SG_STATUS_OK;
+    return segment->coder == SG_CODER_SEEDED ? check_basis(rebuild, error) : SG_STATUS_OK;
 }
 
 static int check_guide_table(const struct sg_rebuild *rebuild, struct sg_error *error) {
@@ -72,7 +84,7 @@ static int check_cq(const struct sg_rebuild *rebuild, struct sg_error *error) {
                                     SG_PATCH_BLOCK_CODES_MAX)
         return bad_segment(rebuild, "segment.block_rows", segment->block_rows,
                            SG_PATCH_BLOCK_CODES_MAX / SG_PATCH_GROUP_CODES / segment->group_count, error);
-    if (segment->coder == SG_CODER_GUIDED)
+    if (segment->coder != SG_CODER_UNGUIDED)
         return check_guided_cq(rebuild, code_bits, error);
     if (segment->table_index >= SG_PATCH_TABLE_COUNT ||
         rebuild->tables[segment->table_index].alphabet != 1u << code_bits)
@@ -115,7 +127,9 @@ static int is_known_coder(const struct sg_patch_segment *segment) {
         return segment->coder == SG_CODER_STORED;
     if (segment->kind == SG_SEGMENT_LITERAL)
         return segment->coder == SG_CODER_STORED || segment->coder == SG_CODER_MODELLED;
-    if (segment->kind == SG_SEGMENT_CQ || segment->kind == SG_SEGMENT_TABLE)
+    if (segment->kind == SG_SEGMENT_CQ)
+        return segment->coder >= SG_CODER_UNGUIDED && segment->coder <= SG_CODER_SEEDED;
+    if (segment->kind == SG_SEGMENT_TABLE)
         return segment->coder == SG_CODER_UNGUIDED || segment->coder == SG_CODER_GUIDED;
     return segment->coder == SG_CODER_MODELLED;
 }
@@ -141,9 +155,16 @@ int sg_rebuild_read_fields(struct sg_rebuild *rebuild, uint32_t byte_count, stru
         segment->bits = sg_take_u8(&cursor);
         segment->table_index = sg_take_u8(&cursor);
     }
-    if (segment->kind == SG_SEGMENT_CQ && segment->coder == SG_CODER_GUIDED) {
+    if (segment->kind == SG_SEGMENT_CQ && segment->coder != SG_CODER_UNGUIDED) {
         segment->rank = sg_take_u8(&cursor);
         segment->pre_shift = sg_take_u8(&cursor);
+    }
+    if (segment->kind == SG_SEGMENT_CQ && segment->coder == SG_CODER_SEEDED) {
+        segment->basis.seed = take_number_32(&cursor);
+        segment->basis.group = sg_take_u8(&cursor);
+        segment->basis.layer = sg_take_u8(&cursor);
+        segment->basis.width = take_number_32(&cursor);
+        segment->basis.rank = sg_take_u8(&cursor);
     }
     if (segment->kind == SG_SEGMENT_TABLE && segment->coder == SG_CODER_GUIDED) {
         segment->noise = sg_take_u8(&cursor);

@@ -25,21 +25,39 @@ int sg_rebuild_decode_guide_table(struct sg_rebuild *rebuild, struct sg_range_de
     return SG_STATUS_OK;
 }
 
-/* Gains and classes of all components, then Q, component after component. */
+static int decode_mix(struct sg_rebuild *rebuild, struct sg_range_decoder *decoder, int16_t mix[SG_GUIDE_RANK_MAX]) {
+    int is_bad = 0;
+    for (uint32_t j = 0; j < rebuild->segment.basis.rank; j++) {
+        const int32_t entry = (int32_t)sg_decode_signed(decoder, &rebuild->models.mix);
+        is_bad |= entry > SG_GUIDE_MIX_MAX || entry < -SG_GUIDE_MIX_MAX;
+        mix[j] = (int16_t)entry;
+    }
+    return !is_bad;
+}
+
+/* Component after component: gain, classes, mix (if there is a basis), then its vector of Q. */
 int sg_rebuild_decode_side(struct sg_rebuild *rebuild, struct sg_range_decoder *decoder, struct sg_error *error) {
     const struct sg_patch_segment *segment = &rebuild->segment;
     const uint32_t row_codes = segment->group_count * SG_PATCH_GROUP_CODES;
+    struct sg_delta_models *models = &rebuild->models;
+    if (segment->basis.rank)
+        sg_basis_fill(&segment->basis, row_codes, rebuild->basis);
     for (uint32_t k = 0; k < segment->rank; k++) {
-        const uint32_t gain = sg_decode_number(decoder, &rebuild->models.gain);
-        struct sg_side_model *model = &rebuild->models.q[sg_decode_tree(decoder, rebuild->models.side_class, 5)];
-        rebuild->p_class[k] = (uint8_t)sg_decode_tree(decoder, rebuild->models.side_class, 5);
-        if (gain > INT16_MAX)
+        const uint32_t exponent = sg_decode_tree(decoder, models->gain_exponent, 4);
+        const uint32_t gain = (8 + sg_decode_tree(decoder, models->gain_mantissa, 3)) << exponent;
+        const uint32_t q_class = sg_decode_tree(decoder, models->side_class, 5);
+        int16_t mix[SG_GUIDE_RANK_MAX];
+        rebuild->p_class[k] = (uint8_t)sg_decode_tree(decoder, models->side_class, 5);
+        if (gain > SG_GUIDE_GAIN_MAX)
             return corrupt(rebuild, "side.gain", error);
+        if (!decode_mix(rebuild, decoder, mix))
+            return corrupt(rebuild, "side.mix", error);
         for (uint32_t i = 0; i < row_codes; i++) {
-            const int64_t entry = (int64_t)sg_decode_side(decoder, model) * gain;
-            if (entry > INT16_MAX || entry < -INT16_MAX)
+            const int32_t entry =
+                q_class == SG_SIDE_CLASS_NONE ? 0 : sg_decode_side(decoder, &models->q[q_class]);
+            if (!sg_guide_q_entry(entry, gain, mix, rebuild->basis + i, segment->basis.rank, row_codes,
+                                  &rebuild->q[k * row_codes + i]))
                 return corrupt(rebuild, "side.q", error);
-            rebuild->q[k * row_codes + i] = (int16_t)entry;
         }
     }
     return SG_STATUS_OK;

@@ -94,7 +94,7 @@ static int decode_cq_block(struct sg_rebuild *rebuild, uint32_t byte_count, stru
     if (!sg_rans_decoder_init(&rans, rebuild->payload + 4 + norm_bytes, byte_count - 4 - norm_bytes))
         return corrupt(rebuild, "block.codes", error);
     for (; rebuild->row < last_row; rebuild->row++) {
-        const int is_decoded = segment->coder == SG_CODER_GUIDED
+        const int is_decoded = segment->coder != SG_CODER_UNGUIDED
                                    ? sg_rebuild_decode_guided_row(rebuild, &range, &rans, codes, norms, &before)
                                    : decode_row(rebuild, &range, &rans, codes, norms, &before);
         if (!is_decoded)
