@@ -12,6 +12,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from builder.errors import RefusedError
 from builder.publish.atomic import write_whole
 from builder.publish.canonical import Json, canonical_sha256
 
@@ -26,6 +27,18 @@ class Made:
     byte_count: int
     sha256: str
     facts: dict[str, float]
+
+    def read(self) -> bytes:
+        """The bytes. Raises RefusedError if they are no longer those that were hashed."""
+        data = self.path.read_bytes()
+        if hashlib.sha256(data).hexdigest() != self.sha256:
+            raise changed_meanwhile(self.path)
+        return data
+
+
+def changed_meanwhile(path: Path) -> RefusedError:
+    """What to say of an input that was written to while it was being packed."""
+    return RefusedError(f"{path}: was changed while it was packed; run pack again", code="input_changed")
 
 
 class Cache:

@@ -15,12 +15,12 @@ from importlib import resources
 from pathlib import Path
 from typing import TypeVar
 
-from builder.cact.reader import Container, read_container
+from builder.cact.reader import read_container
 from builder.delta import apply_patch, changed_code_share, make_patch
 from builder.errors import PatchError
 from builder.family.export import Exporters
 from builder.family.family import Family, Member
-from builder.publish.cache import Cache, Made
+from builder.publish.cache import Cache, Made, changed_meanwhile
 from builder.publish.canonical import DECIMALS_MAX, Json
 from builder.publish.compatible import require_changed, require_compatible, require_different
 
@@ -64,11 +64,12 @@ class MemberMaker:
         wholes = dict(zip([base.id, *(member.id for member in others)], self._exports(), strict=True))
         specialists = [member.id for member in self._family.specialists]
         require_different({name: made.sha256 for name, made in wholes.items()}, base.id, specialists)
-        container = read_container(wholes[base.id].path)
+        whole = wholes[base.id]
+        base_data = whole.read()
+        container = read_container(base_data)
         for member in others:
             require_compatible(container, read_container(wholes[member.id].path), member.id)
-        whole = wholes[base.id]
-        patched = self._each(lambda member: self._patch(container, whole, member, wholes[member.id]), others)
+        patched = self._each(lambda member: self._patch(base_data, whole, member, wholes[member.id]), others)
         return [Delivered(base, whole, "whole", whole, 0.0), *patched]
 
     def _exports(self) -> list[Made]:
@@ -79,41 +80,48 @@ class MemberMaker:
         if member.cact is not None:
             data = read_container(member.cact).data
             return Made(member.cact, len(data), hashlib.sha256(data).hexdigest(), {})
-        files = {
-            "checkpoint": member.checkpoint,
-            "adapter": member.adapter,
-            "tokenizer": self._family.tokenizer,
-        }
+        hashes = self._input_hashes(member)
         ingredients: Json = {
             "step": "export",
             "code": self._export_code,
-            "files": {name: file_sha256(path) for name, path in files.items() if path is not None},
+            "files": hashes,
             "settings": self._family.settings.model_dump(mode="json", exclude=NOT_EXPORTED),
         }
 
         def make() -> tuple[bytes, dict[str, float]]:
             with self._opening:  # One checkpoint is read once, whoever comes first.
                 self._exporters.of(member)
-            return self._exporters.export(member, None), {}
+            data = self._exporters.export(member, None)
+            if self._input_hashes(member) != hashes:
+                raise changed_meanwhile(member.adapter or member.checkpoint or self._family.path)
+            return data, {}
 
         return self._once(f"export {member.id}", ingredients, make)
 
-    def _patch(self, base: Container, base_made: Made, member: Member, whole: Made) -> Delivered:
+    def _input_hashes(self, member: Member) -> dict[str, Json]:
+        files = {
+            "checkpoint": member.checkpoint,
+            "adapter": member.adapter,
+            "tokenizer": self._family.tokenizer,
+        }
+        return {name: file_sha256(path) for name, path in files.items() if path is not None}
+
+    def _patch(self, base_data: bytes, base: Made, member: Member, whole: Made) -> Delivered:
         ingredients: Json = {
             "step": "patch",
             "code": self._patch_code,
-            "base": base_made.sha256,
+            "base": base.sha256,
             "target": whole.sha256,
         }
 
         def make() -> tuple[bytes, dict[str, float]]:
-            base_data, target = bytes(base.data), whole.path.read_bytes()
+            target = whole.read()
             patch = make_patch(base_data, target)
             if apply_patch(base_data, patch) != target:
                 raise PatchError(
                     f"{member.id}: the patch maker made a patch that does not give the member back"
                 )
-            return patch, {"changed_codes": changed_code_share(base, target)}
+            return patch, {"changed_codes": changed_code_share(base_data, target)}
 
         patch = self._once(f"patch {member.id}", ingredients, make)
         changed_codes = patch.facts["changed_codes"]

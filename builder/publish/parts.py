@@ -11,7 +11,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.errors import RefusedError, UsageError
+from builder.errors import UsageError
+from builder.publish.cache import changed_meanwhile
 from builder.publish.manifest import PART_BYTES_MAX, part_path
 
 PART_BYTES_DEFAULT = 8 * 1024 * 1024
@@ -39,7 +40,7 @@ class PartSource:
             file.seek(self.offset)
             data = file.read(self.byte_count)
         if hashlib.sha256(data).hexdigest() != self.sha256:
-            raise RefusedError(f"{self.origin}: was changed while it was packed; run pack again")
+            raise changed_meanwhile(self.origin)
         return data
 
 

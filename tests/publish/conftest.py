@@ -104,6 +104,10 @@ MODEL_BYTES = 665347
 PART_BYTES = 200 * 1024
 
 
+def quiet(step: str, done: int, total: int) -> None:
+    """Progress that nobody watches."""
+
+
 class House:
     """A family of finished containers in a folder of its own, and how to pack it."""
 
@@ -123,7 +127,7 @@ class House:
             "web_folder": self.web,
         }
         family = load_family(self.folder / "family.toml")
-        return pack(family, out, Options(**defaults | options), lambda step, done, total: None)
+        return pack(family, out, Options(**defaults | options), quiet)
 
 
 @pytest.fixture(scope="session")

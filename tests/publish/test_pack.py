@@ -15,6 +15,7 @@ from builder.cact.layout import Kind
 from builder.cact.reader import read_container
 from builder.cact.writer import Blob, blobs_of, write_container
 from builder.errors import ContainerError, FamilyError, RefusedError
+from builder.family.export import Exporters
 from builder.family.family import load_family
 from builder.publish import members
 from builder.publish import pack as pack_module
@@ -25,7 +26,7 @@ from builder.publish.pack import Options, pack
 from builder.publish.site import open_site
 from builder.publish.verify import verify
 from tests.conftest import DEMO, DemoFamily
-from tests.publish.conftest import FAMILY, MODEL_BYTES, PART_BYTES, House
+from tests.publish.conftest import FAMILY, MODEL_BYTES, PART_BYTES, SHALLOW, House, quiet
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -319,14 +320,34 @@ def test_model_that_changes_while_it_is_packed_is_refused(
     assert not (tmp_path / "site").exists()
 
 
+def test_adapter_that_is_written_while_it_is_exported_never_reaches_the_cache(
+    tmp_path: Path, web: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "family.toml").write_text(
+        SHALLOW.replace("DEMO/router.lora", "router.lora").replace("DEMO", str(DEMO))
+    )
+    shutil.copyfile(DEMO / "home.lora.safetensors", tmp_path / "router.lora.safetensors")
+    export = Exporters.export
+
+    def export_late(self: Exporters, member: Any, progress: Any) -> bytes:
+        data = export(self, member, progress)
+        if member.adapter:
+            shutil.copyfile(DEMO / "media.lora.safetensors", member.adapter)
+        return data
+
+    monkeypatch.setattr(Exporters, "export", export_late)
+    options = Options(part_bytes=2**20, jobs=1, cache_folder=tmp_path / "cache", web_folder=web())
+    with pytest.raises(RefusedError, match=r"router\.lora\.safetensors: was changed while it was packed"):
+        pack(load_family(tmp_path / "family.toml"), tmp_path / "site", options, quiet)
+    assert len(list((tmp_path / "cache" / "keys").iterdir())) == 1  # the base
+
+
 @pytest.mark.slow
 def test_demo_family_packs_from_its_checkpoints(
     tmp_path: Path, demo_family: DemoFamily, web: Callable[..., Path]
 ) -> None:
     options = Options(part_bytes=2**23, jobs=2, cache_folder=tmp_path / "cache", web_folder=web())
-    report = pack(
-        load_family(DEMO / "family.toml"), tmp_path / "site", options, lambda step, done, total: None
-    )
+    report = pack(load_family(DEMO / "family.toml"), tmp_path / "site", options, quiet)
     names = ["router", "home", "kitchen", "media", "calendar"]
     assert list(report.made) == sorted(
         [f"export {name}" for name in ["base", *names]] + [f"patch {name}" for name in names]
@@ -334,6 +355,6 @@ def test_demo_family_packs_from_its_checkpoints(
     opened = open_site(tmp_path / "site")
     for name in ["base", *names]:
         assert opened.member_bytes(name) == (demo_family.folder / f"{name}.cact").read_bytes()
-    again = pack(load_family(DEMO / "family.toml"), tmp_path / "b", options, lambda step, done, total: None)
+    again = pack(load_family(DEMO / "family.toml"), tmp_path / "b", options, quiet)
     assert again.made == ()
     assert tree(tmp_path / "b") == tree(tmp_path / "site")
