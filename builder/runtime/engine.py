@@ -173,6 +173,13 @@ class EngineSession:
         *_, sampling.random_state = _SAMPLING.unpack(self._instance.read(self._desk, _SAMPLING.size))
         return self._instance.word(out)
 
+    def pin(self, token_count: int) -> None:
+        """Keep the first tokens visible behind the KV window of generation 2; call it before appending them.
+
+        Raises `UsageError` (bad_argument) beyond the capacity.
+        """
+        self._check("sg_session_pin", min(max(token_count, 0), _NO_PIECE))
+
     def mark(self) -> None:
         """Remember the present state."""
         self._check("sg_session_mark")

@@ -134,6 +134,10 @@ int sg_session_open(const struct sg_model *model, uint32_t capacity_tokens, void
                     struct sg_session **session, struct sg_error *error);
 /* BAD_STATE once the cache holds tokens, BAD_ARGUMENT for a number that names no numerics. */
 int sg_session_set_numerics(struct sg_session *session, uint32_t numerics, struct sg_error *error);
+/* The first `token_count` positions stay visible to every token that is appended from now on. Without it a generation-2
+ * model forgets what lies behind its KV window; a host pins the prompt's fixed part (system text and tools) before it
+ * appends it. Marks and rewinds keep it; no effect on generation 3, which forgets nothing. */
+int sg_session_pin(struct sg_session *session, uint32_t token_count, struct sg_error *error);
 /* Back to the state after open, but with the numerics that were set: the next tokens see a fresh cache. */
 void sg_session_reset(struct sg_session *session);
 uint32_t sg_session_position(const struct sg_session *session);

@@ -5,6 +5,10 @@
 
 #define NO_SCORE (-0x1p120f) /* so far below any score that its weight is zero */
 
+static size_t most(size_t a, size_t b) { return a > b ? a : b; }
+
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
 /* Normed and rotated in place: one head of one token. */
 static void place_head(float *head, const float *norm, size_t qk, const float *cosines, const float *sines,
                        float *normed) {
@@ -61,51 +65,98 @@ static void store_keys(const struct sg_session *session, const float *block, uin
     }
 }
 
-/* Softmax over `count` scores, in place. */
-static void softmax(float *scores, size_t count) {
-    float top = scores[0];
-    for (size_t i = 1; i < count; i++) top = scores[i] > top ? scores[i] : top;
-    for (size_t i = 0; i < count; i++) scores[i] = sg_expf(scores[i] - top);
-    const float inverse = 1.0f / sg_sum(scores, count);
-    for (size_t i = 0; i < count; i++) scores[i] *= inverse;
+/* What one token sees: the positions below `pinned`, and those from `first` to `last`; pinned < first, or both are 0. */
+struct view {
+    size_t pinned, first, last;
+};
+
+/* A run of whole key blocks: positions from `start` up to `end`. */
+struct span {
+    size_t start, end;
+};
+
+/* The key blocks that hold what is seen: one span, or two if there are blocks between that hold nothing. */
+static size_t find_spans(const struct view *view, struct span spans[2]) {
+    const size_t first_block = view->first / SG_KEY_BLOCK * SG_KEY_BLOCK, end = sg_key_rows(view->last + 1);
+    const size_t pinned_end = sg_key_rows(view->pinned);
+    if (pinned_end < first_block && view->pinned) {
+        spans[0] = (struct span){0, pinned_end};
+        spans[1] = (struct span){first_block, end};
+        return 2;
+    }
+    spans[0] = (struct span){view->pinned ? 0 : first_block, end};
+    return 1;
 }
 
-/* The query heads of one key group, for one token, over the keys and values from `first` to `last`. Scores are found
- * for whole key blocks; those outside get no weight. */
+/* Softmax in place over one head's scores; those that the token does not see get no weight. */
+static void softmax(float *scores, const struct view *view, const struct span *spans, size_t span_count, float scale) {
+    float top = NO_SCORE, sum = 0.0f;
+    for (size_t s = 0; s < span_count; s++) {
+        const size_t start = spans[s].start, end = spans[s].end;
+        for (size_t j = start; j < end; j++) scores[j] *= scale;
+        for (size_t j = most(start, view->pinned); j < least(end, view->first); j++) scores[j] = NO_SCORE;
+        for (size_t j = most(start, view->last + 1); j < end; j++) scores[j] = NO_SCORE;
+        for (size_t j = start; j < end; j++) top = scores[j] > top ? scores[j] : top;
+    }
+    for (size_t s = 0; s < span_count; s++) {
+        const size_t start = spans[s].start, end = spans[s].end;
+        for (size_t j = start; j < end; j++) scores[j] = sg_expf(scores[j] - top);
+        sum += sg_sum(scores + start, end - start);
+    }
+    const float inverse = 1.0f / sum;
+    for (size_t s = 0; s < span_count; s++) {
+        for (size_t j = spans[s].start; j < spans[s].end; j++) scores[j] *= inverse;
+    }
+}
+
+/* The query heads of one key group, for one token. Scores are found for whole key blocks. */
 static void attend_group(const struct sg_session *session, const float *queries, const float *keys,
-                         const float *values, uint32_t first, uint32_t last, float *out) {
+                         const float *values, const struct view *view, float *out) {
     const struct sg_geometry *geometry = &session->model->geometry;
     const size_t qk = geometry->qk_head_dim, width = geometry->v_head_dim;
     const size_t heads = geometry->head_count / geometry->kv_head_count, stride = sg_key_rows(session->capacity);
-    const size_t start = first / SG_KEY_BLOCK * SG_KEY_BLOCK, end = sg_key_rows(last + 1);
-    const float scale = 1.0f / __builtin_sqrtf((float)qk);
     float *scores = session->work.scores; /* (heads, stride) */
+    struct span spans[2];
+    const size_t span_count = find_spans(view, spans);
     const struct sg_view query = {queries, heads, qk, qk, 1};
-    for (size_t j = start; j < end; j += SG_KEY_BLOCK) {
-        sg_weighted_sums(query, keys + j * qk, SG_KEY_BLOCK, scores + j, stride);
+    for (size_t s = 0; s < span_count; s++) {
+        for (size_t j = spans[s].start; j < spans[s].end; j += SG_KEY_BLOCK) {
+            sg_weighted_sums(query, keys + j * qk, SG_KEY_BLOCK, scores + j, stride);
+        }
     }
-    for (size_t h = 0; h < heads; h++) {
-        float *row = scores + h * stride;
-        for (size_t j = start; j < end; j++) row[j] *= scale;
-        for (size_t j = start; j < first; j++) row[j] = NO_SCORE;
-        for (size_t j = last + 1; j < end; j++) row[j] = NO_SCORE;
-        softmax(row + start, end - start);
-    }
-    const struct sg_view weights = {scores + first, heads, last - first + 1, stride, 1};
-    sg_weighted_sums(weights, values + first * width, width, out, width);
+    const float scale = 1.0f / __builtin_sqrtf((float)qk);
+    for (size_t h = 0; h < heads; h++) softmax(scores + h * stride, view, spans, span_count, scale);
+    const struct sg_view near = {scores + view->first, heads, view->last - view->first + 1, stride, 1};
+    sg_weighted_sums(near, values + view->first * width, width, out, width);
+    if (view->pinned == 0) return;
+    float *more = session->work.row; /* (heads, V) */
+    const struct sg_view far = {scores, heads, view->pinned, stride, 1};
+    sg_weighted_sums(far, values, width, more, width);
+    for (size_t i = 0; i < heads * width; i++) out[i] += more[i];
+}
+
+/* Generation 2 forgets in every layer what lies behind its KV window and was not pinned; generation 3 has a sliding
+ * window in its local layers, and nothing else. */
+static struct view view_of(const struct sg_session *session, uint32_t layer, uint32_t position) {
+    const struct sg_geometry *geometry = &session->model->geometry;
+    const uint32_t sliding = sg_is_global(geometry, layer) ? 0 : geometry->sliding_window;
+    const uint32_t window = geometry->generation == 2 ? geometry->kv_window : sliding;
+    const size_t first = window == 0 || position < window ? 0 : position - window + 1;
+    const size_t pinned = geometry->generation == 2 ? session->now.pinned : 0;
+    if (pinned >= first) return (struct view){.pinned = 0, .first = 0, .last = position};
+    return (struct view){.pinned = pinned, .first = first, .last = position};
 }
 
 static void attend_token(const struct sg_session *session, uint32_t layer, uint32_t t) {
     const struct sg_model *model = session->model;
     const struct sg_geometry *geometry = &model->geometry;
-    const uint32_t last = session->now.position + t, window = geometry->sliding_window;
-    const uint32_t first = sg_is_global(geometry, layer) || last < window ? 0 : last - window + 1;
+    const struct view view = view_of(session, layer, session->now.position + t);
     const size_t heads = geometry->head_count / geometry->kv_head_count;
     for (size_t g = 0; g < geometry->kv_head_count; g++) {
         const size_t cache = (size_t)layer * geometry->kv_head_count + g;
         attend_group(session, session->work.q + t * model->q_dim + g * heads * geometry->qk_head_dim,
                      session->keys + cache * sg_key_rows(session->capacity) * geometry->qk_head_dim,
-                     session->values + cache * session->capacity * geometry->v_head_dim, first, last,
+                     session->values + cache * session->capacity * geometry->v_head_dim, &view,
                      session->work.mixed + t * model->out_dim + g * heads * geometry->v_head_dim);
     }
 }

@@ -1,6 +1,7 @@
 /* From ids to lanes to logits: the order of the parts, and the small steps that all share.
  *
- * Source: `needle/model/architecture.py` of cactus-needle 3.2.8 with `quant=False`. Every sum runs in an order that does
+ * Source: `needle/model/architecture.py` of cactus-needle 3.2.8 with `quant=False`; generation 2 as needle-rs 0.3.1 has it
+ * (its MLP, no taps, a KV window in every layer). Every sum runs in an order that does
  * not depend on how many tokens a block holds (docs/numerics.md). */
 #include "forward.h"
 
@@ -81,7 +82,7 @@ void sg_forward(struct sg_session *session, const uint32_t *ids, uint32_t count)
             site++;
         }
         sg_attend(session, layer, count);
-        sg_hadamard_mlp(session, &session->model->layers[layer], count);
+        (geometry->generation == 2 ? sg_walsh_mlp : sg_hadamard_mlp)(session, &session->model->layers[layer], count);
         sg_lanes_write(session, layer, count);
     }
     session->now.position += count;

@@ -1,4 +1,4 @@
-/* The generation-3 forward pass over one block of tokens. */
+/* The forward pass over one block of tokens, for both generations. */
 #ifndef SG_FORWARD_H
 #define SG_FORWARD_H
 
@@ -15,6 +15,8 @@ void sg_forward_logits(struct sg_session *session, uint32_t t);
 void sg_attend(struct sg_session *session, uint32_t layer, uint32_t count);
 /* hadamard.c: hidden += mlp(norm(hidden)) */
 void sg_hadamard_mlp(struct sg_session *session, const struct sg_layer *layer, uint32_t count);
+/* walsh.c: the same for generation 2 */
+void sg_walsh_mlp(struct sg_session *session, const struct sg_layer *layer, uint32_t count);
 /* engram.c: hidden += gate(input, keys) * values, for the given site */
 void sg_engram_add(struct sg_session *session, uint32_t site, uint32_t count);
 /* lanes.c: streams -> input (and hidden, a copy); then streams and hidden - input -> streams */

@@ -69,7 +69,6 @@ static int lay_out(const struct sg_model *model, uint32_t capacity, struct sg_ar
                    struct sg_session **session, struct sg_error *error) {
     const struct sg_geometry *g = &model->geometry;
     *session = NULL;
-    if (g->generation != 3) return sg_fail(error, SG_STATUS_CACT_UNSUPPORTED, "header.tag", 0, g->tag, 0);
     if (g->rope_theta < 1.0f) { /* angles beyond what sg_sincos reduces exactly; no such model exists */
         return sg_fail(error, SG_STATUS_CACT_UNSUPPORTED, "header.rope_theta", 0, 0, 1);
     }
@@ -122,9 +121,18 @@ int sg_session_set_numerics(struct sg_session *session, uint32_t numerics, struc
     return SG_STATUS_OK;
 }
 
+int sg_session_pin(struct sg_session *session, uint32_t token_count, struct sg_error *error) {
+    if (token_count > session->capacity) {
+        return sg_fail(error, SG_STATUS_BAD_ARGUMENT, "token_count", 0, token_count, session->capacity);
+    }
+    session->now.pinned = token_count;
+    return SG_STATUS_OK;
+}
+
 static void copy_state(const struct sg_model *model, struct sg_state *to, const struct sg_state *from) {
     to->position = from->position;
     to->has_logits = from->has_logits;
+    to->pinned = from->pinned;
     memcpy(to->recent_ids, from->recent_ids, sizeof to->recent_ids);
     memcpy(to->raw, from->raw, (size_t)raw_count(model) * sizeof *to->raw);
     memcpy(to->engram_values, from->engram_values, (size_t)engram_count(model) * sizeof *to->engram_values);
@@ -136,6 +144,7 @@ void sg_session_reset(struct sg_session *session) {
     session->has_mark = 0;
     now->position = 0;
     now->has_logits = 0;
+    now->pinned = 0;
     memset(now->recent_ids, 0, sizeof now->recent_ids);
     memset(now->raw, 0, (size_t)raw_count(session->model) * sizeof *now->raw);
     memset(now->engram_values, 0, (size_t)engram_count(session->model) * sizeof *now->engram_values);

@@ -13,6 +13,7 @@
 struct sg_state {
     uint32_t position;
     uint32_t has_logits;
+    uint32_t pinned; /* positions below stay visible behind the KV window */
     uint32_t recent_ids[SG_ORDER_MAX - 1]; /* the newest first; 0 before the start */
     float *raw;                            /* (L, R, q_dim + k_dim + v_dim) projections before the taps, oldest first */
     float *engram_values;                  /* (sites, reach, D) values before the taps, oldest first */

@@ -87,6 +87,8 @@ SG_WRAP(int, session_open,
         (model, capacity_tokens, memory, memory_bytes, session, error))
 SG_WRAP(int, session_set_numerics, (struct sg_session *session, uint32_t numerics, struct sg_error *error),
         (session, numerics, error))
+SG_WRAP(int, session_pin, (struct sg_session *session, uint32_t token_count, struct sg_error *error),
+        (session, token_count, error))
 SG_WRAP_VOID(session_reset, (struct sg_session *session), (session))
 SG_WRAP(uint32_t, session_position, (const struct sg_session *session), (session))
 SG_WRAP(int, session_append,
