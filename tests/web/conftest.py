@@ -20,8 +20,8 @@ from tests.publish.hostile_server import HostileServer
 from tests.web.visits import Visit
 
 CONFIG = Path(__file__).parents[2] / "playwright.config.py"
-PART_BYTES = 256 * 1024
-"""Small parts: the demo's base travels in seven, so that a download can be half done."""
+PART_BYTES = 128 * 1024
+"""Small parts: the demo's base travels in thirteen, a patch in two, so that a download can be half done."""
 INSECURE_HOST = "saguaro.test"
 """A name that leads to this machine and that no browser takes for a secure origin."""
 EMBED = "<!doctype html><html lang=en><meta charset=utf-8><title>Embedded</title><link rel=icon href=data:>"

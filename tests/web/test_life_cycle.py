@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from builder.publish.serve import serving
+from tests.publish.hostile_server import HostileServer
+from tests.web.visits import Visit
+
 pytestmark = pytest.mark.browser
 
 HOME, BASE, MEDIA = ["turn on the bedroom light"], ["what is a saguaro?"], ["play Radiohead"]
@@ -72,18 +76,29 @@ def test_workers_that_were_killed_while_idle_are_replaced(embedded) -> None:
     assert plain(embedded.respond(HOME)) == expected
 
 
+@pytest.fixture(scope="module")
+def fresh_answers(browser, packed) -> list[tuple[str, list[int], str]]:
+    """What a family says to LONG and HOME that was never stopped."""
+    with serving(HostileServer(packed)) as server:
+        context = browser.new_context()
+        embedded = Visit(context, server).embed()
+        answers = [plain(embedded.respond(turns)) for turns in (LONG, HOME)]
+        context.close()
+    return answers
+
+
 @pytest.mark.parametrize("phase", ["download", "open", "route", "prefill", "token 1", "token 4"])
-def test_a_request_stopped_anywhere_leaves_no_trace(visit, phase) -> None:
+def test_a_request_stopped_anywhere_leaves_no_trace(visit, fresh_answers, phase) -> None:
     embedded = visit().embed()
     stopped = embedded.respond(LONG, abort_at=phase)
     if phase.startswith("token") or phase == "prefill":
         assert stopped["envelope"]["stop_reason"] == "aborted"
-        assert len(stopped["tokens"]) <= (int(phase[-1]) + 1 if phase.startswith("token") else 0)
+        assert len(stopped["tokens"]) < len(fresh_answers[0][1]) // 2, (
+            "the worker stopped, not only the promise"
+        )
     else:
         assert stopped["rejected"] == "aborted"
-    fresh = visit().embed()
-    for turns in (LONG, HOME):
-        assert plain(embedded.respond(turns)) == plain(fresh.respond(turns))
+    assert [plain(embedded.respond(turns)) for turns in (LONG, HOME)] == fresh_answers
 
 
 def test_prefill_stops_within_a_block(visit) -> None:
@@ -111,12 +126,12 @@ def test_fifty_switches_keep_memory_flat_and_end_old_workers(visit) -> None:
     assert len(embedded.page.workers) == rounds[16][-1][1]
 
 
-def test_a_model_that_grows_its_memory_in_the_middle_answers_the_same(visit) -> None:
-    embedded, fresh = visit().embed(), visit().embed()
+def test_a_model_that_grows_its_memory_in_the_middle_answers_the_same(visit, fresh_answers) -> None:
+    embedded = visit().embed()
     before = embedded.respond(BASE)["envelope"]["peak_ram_mb"]
     long = embedded.respond(LONG)
-    assert long["envelope"]["peak_ram_mb"] >= before
-    assert plain(long) == plain(fresh.respond(LONG))
+    assert long["envelope"]["peak_ram_mb"] > before
+    assert plain(long) == fresh_answers[0]
 
 
 def test_closing_a_family_ends_its_workers(visit) -> None:
