@@ -15,19 +15,21 @@ help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/.base: pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Saguaro needs Python 3.11 or newer; set PYTHON=python3.x")'
-	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
-	$(PIP) hatchling ziglang editables
-	$(PIP) --no-build-isolation -e .
-	touch $@
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Saguaro needs Python 3.11 or newer; set PYTHON=python3.x")'
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	@echo 'setting up $(VENV) (packages to pack, serve and chat)'
+	@$(PIP) hatchling ziglang editables
+	@$(PIP) --no-build-isolation -e .
+	@touch $@
 
 $(VENV)/.dev: $(VENV)/.base
-	$(PIP) --no-build-isolation -e '.[dev]'
-	touch $@
+	@echo 'setting up $(VENV) (the oracles and tools for tests; a few minutes)'
+	@$(PIP) --no-build-isolation -e '.[dev]'
+	@touch $@
 
-$(ENGINE): $(ENGINE_SOURCES) $(VENV)/.base
+$(ENGINE): $(ENGINE_SOURCES) | $(VENV)/.base
 	$(BIN)/python engine/build.py
-	touch $@
+	@touch $@
 
 pack: $(VENV)/.base $(ENGINE)  ## Pack the demo family into site/.
 	$(BIN)/python -m builder pack --out site
@@ -48,7 +50,7 @@ lint: $(VENV)/.dev web/node_modules/.stamp
 
 web/node_modules/.stamp: web/package-lock.json $(VENV)/.dev
 	PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --silent --prefix web
-	touch $@
+	@touch $@
 
 test: $(VENV)/.dev $(ENGINE) lint  ## Everything: lint, types, all tests (under 15 minutes on 2 cores).
 	$(BIN)/python -m pytest
