@@ -4,8 +4,9 @@ Owns: grouping and reconstruction.
 Does not know: why a token has its route; what a module computes, except that it is token-wise.
 Source: docs/experts.md, "Dispatch". Letters: T tokens, D hidden width, S slots, C candidates.
 
-Every function flattens the token-leading dimensions of `hidden_states` (..., D), never calls a module for
-zero tokens and calls it at most once. The output keeps the leading dimensions.
+Every function flattens the token-leading dimensions of `hidden_states` (..., D) and calls a module at most
+once, never for zero tokens (an empty input alone goes to the anchor, which knows its shape). A module gets
+its tokens in as many dimensions as `hidden_states` has, (1, ..., n, D). The output keeps the leading ones.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def dispatch_top1(hidden_states: Tensor, routes: Tensor, candidates: Sequence[Ca
         return candidates[groups[0][0] if groups else ANCHOR](hidden_states)
     tokens = hidden_states.reshape(-1, hidden_states.shape[-1])  # (T, D)
     run = _run_recorded if torch.is_grad_enabled() else _run_in_place
-    output = run(tokens, groups, candidates)  # (T, D)
+    output = run(tokens, hidden_states.dim(), groups, candidates)  # (T, D)
     return output.reshape(*hidden_states.shape[:-1], output.shape[-1])
 
 
@@ -76,44 +77,45 @@ def dispatch_slots(
     used = routes > ANCHOR
     used[:, 0] |= alone
     weights = torch.cat([torch.where(alone, 1.0, weights[:, 0])[:, None], weights[:, 1:]], dim=1)
-    tokens = hidden_states.reshape(-1, hidden_states.shape[-1])  # (T, D)
-    mixed = mix_slots(tokens, routes, used, weights, candidates)
+    mixed = mix_slots(hidden_states, routes, used, weights, candidates)  # (T, D)
     return mixed.to(hidden_states.dtype).reshape(*hidden_states.shape[:-1], mixed.shape[-1])
 
 
 @stays_in_python
 def mix_slots(
-    tokens: Tensor, routes: Tensor, used: Tensor, weights: Tensor, candidates: Sequence[Candidate]
+    hidden_states: Tensor, routes: Tensor, used: Tensor, weights: Tensor, candidates: Sequence[Candidate]
 ) -> Tensor:
     """The weighted sum over used slots in slot order, f32 (T, D); zero for a token that uses none.
 
-    tokens: (T, D); routes: (T, S) int64; used: (T, S) bool with at least one True; weights: (T, S) f32.
+    hidden_states: (..., D); routes: (T, S) int64; used: (T, S) bool, not all False; weights: (T, S) f32.
     """
+    tokens = hidden_states.reshape(-1, hidden_states.shape[-1])  # (T, D)
     slots = routes.shape[1]
     entries = used.reshape(-1).nonzero()[:, 0]  # (N,) positions in the flattened (T, S)
     groups = token_groups(routes.reshape(-1)[entries], len(candidates))
     order = entries[torch.cat([positions for _, positions in groups])]  # (N,) by candidate
     owners = order.div(slots, rounding_mode="floor")  # (N,) the token of each entry
-    results = torch.cat(_run_groups(tokens.index_select(0, owners), groups, candidates))  # (N, D)
+    gathered = tokens.index_select(0, owners)
+    results = torch.cat(_run_groups(gathered, hidden_states.dim(), groups, candidates))  # (N, D)
     weighted = results.float() * weights.reshape(-1)[order][:, None]
     empty = weighted.new_zeros(len(tokens) * slots, results.shape[-1])
     return torch.index_copy(empty, 0, order, weighted).reshape(len(tokens), slots, -1).sum(dim=1)
 
 
 @stays_in_python
-def _run_recorded(tokens: Tensor, groups: list[Group], candidates: Sequence[Candidate]) -> Tensor:
+def _run_recorded(tokens: Tensor, rank: int, groups: list[Group], candidates: Sequence[Candidate]) -> Tensor:
     """For autograd: one gather and one index_copy, so that backward touches (T, D) once and not per group."""
     order = torch.cat([positions for _, positions in groups])
-    results = torch.cat(_run_groups(tokens.index_select(0, order), groups, candidates))
+    results = torch.cat(_run_groups(tokens.index_select(0, order), rank, groups, candidates))
     return torch.index_copy(torch.empty_like(results), 0, order, results)
 
 
 @stays_in_python
-def _run_in_place(tokens: Tensor, groups: list[Group], candidates: Sequence[Candidate]) -> Tensor:
+def _run_in_place(tokens: Tensor, rank: int, groups: list[Group], candidates: Sequence[Candidate]) -> Tensor:
     """Without autograd: each group is gathered, run and put back while it is in the cache."""
     output = tokens
     for number, (candidate, positions) in enumerate(groups):
-        result = candidates[candidate](tokens.index_select(0, positions))
+        result = _call(candidates[candidate], tokens.index_select(0, positions), rank)
         if number == 0:
             output = result.new_empty(len(tokens), result.shape[-1])
         output.index_copy_(0, positions, result)
@@ -121,12 +123,22 @@ def _run_in_place(tokens: Tensor, groups: list[Group], candidates: Sequence[Cand
 
 
 @stays_in_python
-def _run_groups(gathered: Tensor, groups: list[Group], candidates: Sequence[Candidate]) -> list[Tensor]:
-    """Results in group order; `gathered` holds the groups' tokens one after another."""
+def _run_groups(
+    gathered: Tensor, rank: int, groups: list[Group], candidates: Sequence[Candidate]
+) -> list[Tensor]:
+    """Results (n, D) in group order; `gathered` holds the groups' tokens one after another."""
     parts = torch.split(gathered, [len(positions) for _, positions in groups])
     results = []
     for (candidate, _), part in zip(
         groups, parts, strict=True
     ):  # a comprehension would be a frame of its own
-        results.append(candidates[candidate](part))  # not a comprehension: that would be a frame of its own
+        results.append(_call(candidates[candidate], part, rank))
     return results
+
+
+@stays_in_python
+def _call(module: Candidate, tokens: Tensor, rank: int) -> Tensor:
+    """Tokens (n, D) through a module that sees `rank` dimensions."""
+    if rank == 2:
+        return module(tokens)
+    return module(tokens.view((1,) * (rank - 2) + tuple(tokens.shape))).flatten(0, -2)

@@ -80,17 +80,18 @@ class MergedLinear(nn.Module):
 
     @stays_in_python
     def forward(self, x: Tensor) -> Tensor:
-        """(R, in) -> (R, out). Updates are added in candidate order."""
-        output: Tensor = self.linear(x)
+        """(..., in) -> (..., out) for R tokens. Updates are added in candidate order."""
+        rows = x.reshape(-1, x.shape[-1])  # (R, in)
+        output: Tensor = self.linear(rows)  # (R, out)
         for update in _updates.get():
             expert = self.experts[update.expert_index]
             factors = expert.factors(self.target)
             if factors is None:
                 continue
-            low = functional.linear(x.index_select(0, update.rows), factors[0])  # (n, r)
+            low = functional.linear(rows.index_select(0, update.rows), factors[0])  # (n, r)
             change = functional.linear(low, factors[1]).float() * (update.weights * expert.scale)[:, None]
             output = torch.index_add(output, 0, update.rows, change.to(output.dtype))
-        return output
+        return output.reshape(*x.shape[:-1], -1)
 
 
 class LoraMergeRuntime(LayerRuntime):
@@ -135,10 +136,9 @@ class LoraMergeRuntime(LayerRuntime):
         touched = (route.effective > 0).any(dim=1)  # (T,)
 
         def merged(tokens: Tensor) -> Tensor:
-            rows = tokens.reshape(-1, tokens.shape[-1])  # (R, D)
             with _updating(_updates_of(route, touched)):
-                output: Tensor = self.merged(rows)
-            return output.reshape(*tokens.shape[:-1], -1)
+                output: Tensor = self.merged(tokens)
+            return output
 
         return dispatch_top1(hidden_states, touched.long(), (anchor, merged))
 

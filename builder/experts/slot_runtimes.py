@@ -129,12 +129,9 @@ class AnchorDeltasRuntime(LayerRuntime):
         touched = used.any(dim=1).nonzero()[:, 0]  # (R,)
         if not len(touched):
             return output
-        tokens = hidden_states.reshape(-1, hidden_states.shape[-1]).index_select(0, touched)  # (R, D)
         rows = output.reshape(-1, output.shape[-1])  # (T, D)
-        deltas = mix_slots(
-            tokens, route.effective[touched], used[touched], _weights(route)[touched], (anchor, *self.calls)
-        )
-        changed = (rows.index_select(0, touched).float() + deltas).to(output.dtype)
+        deltas = mix_slots(hidden_states, route.effective, used, _weights(route), (anchor, *self.calls))
+        changed = (rows.index_select(0, touched).float() + deltas.index_select(0, touched)).to(output.dtype)
         return torch.index_copy(rows, 0, touched, changed).reshape(output.shape)
 
 

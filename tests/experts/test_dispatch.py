@@ -150,3 +150,19 @@ def test_groups_are_in_candidate_order_and_positions_ascend() -> None:
         (0, [1, 4]),
         (2, [0, 2, 3]),
     ]
+
+
+@pytest.mark.parametrize("leading", [(6,), (2, 3), (1, 2, 3)])
+def test_a_module_sees_as_many_dimensions_as_the_input_has(leading: tuple[int, ...]) -> None:
+    shapes = []
+
+    def module(tokens: torch.Tensor) -> torch.Tensor:
+        shapes.append(tuple(tokens.shape))
+        return tokens
+
+    routes = torch.tensor([0, 1, 1, 0, 1, 0])
+    ones = (1,) * (len(leading) - 1)
+    for grad in (True, False):
+        with torch.set_grad_enabled(grad):
+            assert dispatch_top1(torch.zeros(*leading, 4), routes, [module, module]).shape == (*leading, 4)
+    assert shapes == [(*ones, 3, 4)] * 4

@@ -31,6 +31,8 @@ SHAPE: dict[str, Any] = {
     "num_attention_heads": 2,
     "num_key_value_heads": 1,
     "initializer_range": 0.4,
+    "bos_token_id": None,
+    "eos_token_id": None,
 }
 
 
