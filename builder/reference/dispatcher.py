@@ -66,6 +66,10 @@ class Listener(Protocol):
         """More of its text."""
         ...
 
+    def unavailable(self, member_id: str, error: SaguaroError) -> None:
+        """This member cannot answer, and why; the record holds one word only."""
+        ...
+
 
 class Dispatcher:
     """Answers conversations with the members of one family."""
@@ -92,7 +96,7 @@ class Dispatcher:
         except SessionError as error:
             answer = error_answer(error.code, str(error), self._family.base.id, self._family.numerics)
             return answer, self._record(BASE_INDEX, BASE_INDEX, None, "none")
-        selected, scores, reason = self._route(cleaned)
+        selected, scores, reason = self._route(cleaned, request)
         specialist_answer = None
         if selected != BASE_INDEX:
             specialist = self._family.candidates[selected]
@@ -103,7 +107,7 @@ class Dispatcher:
         self.log.add(record)
         return answer, record
 
-    def _route(self, turns: Sequence[str]) -> tuple[int, Sequence[float] | None, Reason]:
+    def _route(self, turns: Sequence[str], request: _Request) -> tuple[int, Sequence[float] | None, Reason]:
         router = self._family.router
         if router is None or not self._family.specialists:
             return BASE_INDEX, None, "none"
@@ -112,6 +116,7 @@ class Dispatcher:
             model = self._source.open(router.id)
             scores = score_candidates(model, router.prompt, specialist_ids, turns)
         except SaguaroError as error:
+            request.listener.unavailable(router.id, error)
             reason: Reason = "context_full" if error.code == "context_full" else "router_unavailable"
             return BASE_INDEX, None, reason
         return choose(scores), scores, "none"
@@ -123,10 +128,12 @@ class Dispatcher:
         try:
             model = self._source.open(member.id)
         except SaguaroError as error:
+            request.listener.unavailable(member.id, error)
             return None, _OPEN_REASONS.get(error.code, "member_unavailable")
         try:
             answer = _answer(model, member, turns, request)
         except SaguaroError as error:
+            request.listener.unavailable(member.id, error)
             return None, "context_full" if error.code == "context_full" else "worker_lost"
         if answer.stop_reason == "length":
             return None, "answer_truncated"
@@ -165,6 +172,9 @@ class _Nobody:
         pass
 
     def text(self, piece: str) -> None:
+        pass
+
+    def unavailable(self, member_id: str, error: SaguaroError) -> None:
         pass
 
 

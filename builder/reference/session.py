@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from builder.cact.reader import Container
+from builder.cact.reader import Container, read_container
 from builder.errors import ContainerError, SessionError, UsageError, refusal
 from builder.reference.model import NeedleModel, Past
 from builder.reference.sampling import draw, log_softmax
@@ -54,6 +54,11 @@ class ReferenceModel:
         """Bytes of the float32 weights."""
         return sum(parameter.nbytes for parameter in self.network.parameters())
 
+    def share_prefill(self) -> SharedPrefill:
+        """Offer what this model computes to others; pass the result to them as `shared`."""
+        self._shared = SharedPrefill(self.network)
+        return self._shared
+
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, without BOS."""
         return self.tokenizer.encode(text)
@@ -76,6 +81,19 @@ class ReferenceModel:
         if self._use_cache:
             return CachedSession(self.network, capacity_tokens, self._shared)
         return HistorySession(self.network, capacity_tokens)
+
+
+class ReferenceOpener:
+    """Opens the members of one family; the first to be opened shares its prefill with the others."""
+
+    def __init__(self) -> None:
+        self._shared: SharedPrefill | None = None
+
+    def __call__(self, data: bytes, member_id: str) -> ReferenceModel:
+        """A member's model from its container's bytes."""
+        model = ReferenceModel(read_container(data), shared=self._shared)
+        self._shared = self._shared or model.share_prefill()
+        return model
 
 
 class TorchSession(ABC, Generic[State]):

@@ -175,6 +175,9 @@ class Ear:
         if piece:
             self.heard.append(piece)
 
+    def unavailable(self, member_id: str, error: Exception) -> None:
+        self.heard.append(f"{member_id} cannot: {error}")
+
 
 def test_a_listener_hears_who_speaks_and_every_piece_of_text():
     heard: list[str] = []
@@ -182,6 +185,21 @@ def test_a_listener_hears_who_speaks_and_every_piece_of_text():
     start = heard.index("base:")
     assert heard[0] == "home:"
     assert "".join(heard[start + 1 :]) == answer.text == "I am the base."
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"home": MemberError("no such part")}, "home cannot: no such part"),
+        ({"router": MemberError("no such router")}, "router cannot: no such router"),
+        ({"home": BROKEN}, "home cannot: worker is gone"),
+    ],
+)
+def test_a_listener_hears_why_a_member_cannot_answer(changes, told):
+    heard: list[str] = []
+    respond(shelf(**changes), listener=Ear(heard))
+    assert told in heard
+    assert heard.index("base:") > heard.index(told)
 
 
 def test_a_base_that_is_cut_off_in_a_call_says_truncated():
