@@ -6,8 +6,12 @@ import struct
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 from hypothesis import strategies as st
 
+from builder.cact.layout import CODEBOOK_SLICES, CODEBOOKS
+
+Floats = npt.NDArray[np.float64]
 TAGS = {0x05E12A82: 20, 0x05E12A83: 120, 0x05E12A84: 196}
 STORED_BITS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 2}
 
@@ -39,10 +43,44 @@ def raw(data: bytes) -> Blob:
     return Blob(4, (), 0, data)
 
 
+def levels_of(bits: int) -> Floats:
+    """The levels of a width, by code; the fourth crumb of ternary is where no weight comes."""
+    if bits in CODEBOOK_SLICES:
+        return np.array(CODEBOOKS[CODEBOOK_SLICES[bits]])
+    scale = 1 / np.sqrt(128)
+    one, third = np.sqrt(2 / np.pi) * scale, 1.2240064 * scale
+    return np.array([-one, one]) if bits == 1 else np.array([0, third, 9, -third])
+
+
+def fine_tuned(bits: int, rows: int, q: Floats, strength: float, seed: int) -> tuple[Blob, Blob]:
+    """A CQ tensor and the same after a low-rank update P q; q is (rank, columns), both in the rotated domain.
+
+    `strength` is the update's spread against that of the weights.
+    """
+    random = np.random.default_rng(seed)
+    weights = random.standard_normal((rows, q.shape[1])) * random.uniform(0.1, 0.3, (rows, 1))
+    update = random.standard_normal((rows, len(q))) @ q
+    update *= strength * np.abs(weights).mean(1, keepdims=True) / np.sqrt(np.square(update).mean())
+    return quantised(weights, bits), quantised(weights + update, bits)
+
+
+def quantised(weights: Floats, bits: int) -> Blob:
+    """The CQ blob of weights that are rotated already."""
+    rows, columns = weights.shape
+    groups = weights.reshape(rows, columns // 128, 128)
+    norms = np.linalg.norm(groups, axis=2)
+    distance = np.abs(groups[..., None] / norms[..., None, None] - levels_of(bits))
+    codes = distance.argmin(-1).reshape(rows, columns)
+    stored = STORED_BITS[bits]
+    planes = (codes[..., None] >> np.arange(stored)) & 1
+    packed = np.packbits(planes.reshape(rows, -1).astype(np.uint8), axis=1, bitorder="little")
+    return Blob(3, (rows, columns), bits, packed.tobytes() + norms.astype("<f2").tobytes())
+
+
 def container(tag: int, blobs: list[Blob], header_fill: int = 1) -> bytes:
     """Header, codebooks, directory and blobs at multiples of 64, as docs/formats/cact.md draws them."""
     head = struct.pack("<III", tag, len(blobs), 28)
-    head += bytes([header_fill]) * (TAGS[tag] - len(head)) + np.arange(28, dtype="<f4").tobytes()
+    head += bytes([header_fill]) * (TAGS[tag] - len(head)) + np.array(CODEBOOKS, dtype="<f4").tobytes()
     offset = len(head) + 44 * len(blobs)
     directory, body = b"", b""
     for blob in blobs:
