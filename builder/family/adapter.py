@@ -18,6 +18,7 @@ from builder.family.checkpoint import Checkpoint
 from builder.family.safetensors_file import Floats, read_safetensors
 
 PREFIX = "lora/"
+SEED_MAX = 2**32 - 1
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class Adapter:
     scale: float
     pairs: dict[str, tuple[Floats, Floats]]
     """(A, B) by the checkpoint's name of the kernel."""
+    seed: int = 0
+    """What upstream drew A's start from; 0, its default, where the file does not say."""
 
     @property
     def is_empty(self) -> bool:
@@ -41,6 +44,7 @@ def read_adapter(path: Path) -> Adapter:
     try:
         languages = json.loads(metadata.get("languages") or "null")
         scale = float(json.loads(metadata.get("scale") or "null"))
+        seed = json.loads(metadata.get("seed") or "null")
     except (ValueError, TypeError):
         found = metadata.get("scale")
         raise _bad(path, f"scale is {found!r}, must be a number; is this an adapter?") from None
@@ -59,7 +63,7 @@ def read_adapter(path: Path) -> Adapter:
         pairs[name.removeprefix(PREFIX)] = (a, b)
     if tensors:
         raise _bad(path, f"has a tensor {min(tensors)} that belongs to no pair")
-    return Adapter(path, scale, pairs)
+    return Adapter(path, scale, pairs, seed if isinstance(seed, int) and 0 <= seed <= SEED_MAX else 0)
 
 
 def merge(checkpoint: Checkpoint, adapter: Adapter) -> dict[str, Floats]:
@@ -81,11 +85,23 @@ def merge(checkpoint: Checkpoint, adapter: Adapter) -> dict[str, Floats]:
 
 
 def _product(a: Floats, b: Floats) -> Floats:
-    """A @ B in f32: per output one chain of fused multiply-adds over the rank, the same on every machine.
+    """A @ B in f32 (L, in, out), the same bits on every machine.
 
-    acc = f32(f64(acc) + f64(a) * f64(b)), rank ascending; the product is exact in f64. XLA, which upstream
-    merges with, took the same order wherever we looked.
+    Every output is the sum of one, two or four interleaved chains of fused multiply-adds over the rank,
+
+        acc = f32(f64(acc) + f64(a[rank]) * f64(b[rank]))        (the product is exact in f64)
+
+    added in pairs. How many, the width of B decides. That is the order of the kernels by which XLA merges on
+    AVX2 machines, taken because upstream's bits are then met; fixed here, it depends on nothing.
     """
+    count = {64: 1, 32: 2}.get(math.gcd(b.shape[-1], 64), 4)
+    chains = [_chain(a[..., start::count], b[:, start::count]) for start in range(count)]
+    while len(chains) > 1:
+        chains = [left + right for left, right in zip(chains[::2], chains[1::2], strict=True)]
+    return chains[0]
+
+
+def _chain(a: Floats, b: Floats) -> Floats:
     total = np.zeros((*a.shape[:-1], b.shape[-1]), np.float32)
     for layer in range(len(a)):
         columns, rows = a[layer].astype(np.float64), b[layer].astype(np.float64)

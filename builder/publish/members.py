@@ -18,6 +18,7 @@ from typing import TypeVar
 from builder.cact.reader import read_container
 from builder.delta import apply_patch, changed_code_share, make_patch
 from builder.errors import PatchError
+from builder.family.adapter import read_adapter
 from builder.family.export import Exporters
 from builder.family.family import Family, Member
 from builder.publish.cache import Cache, Made, changed_meanwhile
@@ -48,9 +49,10 @@ class MemberMaker:
     """Makes members; `made` and `reused` name the steps that were done and those that the cache answered."""
 
     def __init__(
-        self, family: Family, cache: Cache, engine_sha256: str, jobs: int, progress: Progress
+        self, family: Family, cache: Cache, engine_sha256: str, progress: Progress, *, jobs: int, effort: int
     ) -> None:
-        self._family, self._cache, self._jobs, self._progress = family, cache, jobs, progress
+        self._family, self._cache, self._progress = family, cache, progress
+        self._jobs, self._effort = jobs, effort
         self._exporters, self._opening = Exporters(family), threading.Lock()
         self._step_count = sum(member.cact is None for member in family.members) + len(family.members) - 1
         self._export_code: Json = sources_sha256("builder.family", "builder.cact")
@@ -107,16 +109,19 @@ class MemberMaker:
         return {name: file_sha256(path) for name, path in files.items() if path is not None}
 
     def _patch(self, base_data: bytes, base: Made, member: Member, whole: Made) -> Delivered:
+        seed = read_adapter(member.adapter).seed if member.adapter else 0
         ingredients: Json = {
             "step": "patch",
             "code": self._patch_code,
             "base": base.sha256,
             "target": whole.sha256,
+            "effort": self._effort,
+            "adapter_seed": seed,
         }
 
         def make() -> tuple[bytes, dict[str, float]]:
             target = whole.read()
-            patch = make_patch(base_data, target)
+            patch = make_patch(base_data, target, effort=self._effort, adapter_seed=seed)
             if apply_patch(base_data, patch) != target:
                 raise PatchError(
                     f"{member.id}: the patch maker made a patch that does not give the member back"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from builder.cact.reader import read_container
+from builder.delta.make import DEFAULT_EFFORT
 from builder.family.family import Family, Member
 from builder.publish.cache import Cache
 from builder.publish.engine_file import EngineFile, read_engine
@@ -84,6 +85,7 @@ class Options:
     web_folder: Path
     keep_previous: bool = True
     numerics: str = NUMERICS[0]
+    effort: int = DEFAULT_EFFORT
 
 
 def pack(family: Family, out: Path, options: Options, progress: Progress) -> Report:
@@ -93,7 +95,7 @@ def pack(family: Family, out: Path, options: Options, progress: Progress) -> Rep
     build_page(page, NO_RELEASE)
     engine = read_engine()
     cache = Cache(options.cache_folder)
-    maker = MemberMaker(family, cache, engine.sha256, options.jobs, progress)
+    maker = MemberMaker(family, cache, engine.sha256, progress, jobs=options.jobs, effort=options.effort)
     delivered = maker.deliver()
     parts = {item.member.id: cut(item.travels.path, options.part_bytes) for item in delivered}
     fields = _fields(family, delivered, parts, page, engine)

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
+from builder.delta.make import DEFAULT_EFFORT, EFFORT_MAX
 from builder.errors import UsageError
 from builder.family.family import load_family
 from builder.publish.cache import FOLDER_NAME
@@ -39,6 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=f"{PART_BYTES_DEFAULT // 2**20}MiB",
         metavar="SIZE",
         help="largest file, up to 25MiB (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--effort",
+        type=int,
+        metavar="0-9",
+        default=DEFAULT_EFFORT,
+        help="of making patches: 0 quick, 9 small (default: %(default)s)",
     )
     parser.add_argument(
         "--jobs",
@@ -68,6 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
     jobs = arguments.jobs if arguments.jobs is not None else min(os.cpu_count() or 1, JOBS_DEFAULT_MAX)
     if not 1 <= jobs <= JOBS_MAX:
         raise UsageError(f"--jobs: is {jobs}, must be 1 to {JOBS_MAX}")
+    if not 0 <= arguments.effort <= EFFORT_MAX:
+        raise UsageError(f"--effort: is {arguments.effort}, must be 0 to {EFFORT_MAX}")
     out: Path = arguments.out
     family = arguments.family or demo_family()
     options = Options(
@@ -77,6 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         web_folder=default_web_folder(),
         keep_previous=not arguments.drop_previous,
         numerics=arguments.numerics,
+        effort=arguments.effort,
     )
     with _progress() as progress:
         report = pack(load_family(family), out, options, progress)

@@ -122,6 +122,7 @@ class House:
         """Pack with the cache beside the family and small parts."""
         defaults: dict[str, Any] = {
             "part_bytes": PART_BYTES,
+            "effort": 0,
             "jobs": 2,
             "cache_folder": self.folder / "cache",
             "web_folder": self.web,

@@ -35,15 +35,8 @@ def packable(house: House, monkeypatch: pytest.MonkeyPatch) -> House:
 
 
 def pack_words(house: House, *more: str | Path) -> list[str | Path]:
-    return [
-        "pack",
-        house.folder / "family.toml",
-        "--out",
-        house.folder / "site",
-        "--cache",
-        house.folder / "cache",
-        *more,
-    ]
+    words = ["pack", house.folder / "family.toml", "--out", house.folder / "site", "--effort", "0"]
+    return [*words, "--cache", house.folder / "cache", *more]
 
 
 def test_pack_prints_the_table_and_says_at_last_what_happened(run: Run, packable: House) -> None:
@@ -100,7 +93,7 @@ def test_document_names_every_key_of_the_report_and_every_option(run: Run, packa
 
 def test_pack_keeps_its_cache_beside_the_family(run: Run, packable: House) -> None:
     words = pack_words(packable)
-    run(*words[:4])
+    run(*words[:6])
     assert (packable.folder / ".saguaro-cache" / ".gitignore").is_file()
 
 
@@ -109,6 +102,7 @@ def test_pack_keeps_its_cache_beside_the_family(run: Run, packable: House) -> No
     [
         (["--part-size", "26MiB"], 2, "pack: --part-size: is 26MiB, must be 4KiB to 25MiB"),
         (["--part-size", "tiny"], 2, "pack: --part-size: is tiny"),
+        (["--effort", "10"], 2, "pack: --effort: is 10, must be 0 to 9"),
         (["--jobs", "0"], 2, "pack: --jobs: is 0, must be 1 to 64"),
     ],
 )

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 from builder.cact.layout import Kind
 from builder.cact.reader import read_container
@@ -40,6 +42,13 @@ def rewritten(data: bytes, change: Callable[[int, Blob], Blob] | None = None, **
     if change:
         blobs = [change(index, blob) for index, blob in enumerate(blobs)]
     return write_container(dataclasses.replace(container.header, **header), blobs)
+
+
+def write_router_family(folder: Path) -> Path:
+    """A base from a checkpoint and a router whose adapter lies in `folder`."""
+    text = SHALLOW.replace("DEMO/router.lora", "router.lora").replace("DEMO", str(DEMO))
+    (folder / "family.toml").write_text(text)
+    return folder / "family.toml"
 
 
 def test_site_gives_back_every_model_and_names_every_file(site: Path, packed_once: House) -> None:
@@ -81,7 +90,7 @@ def test_patch_travels_when_it_is_smaller(house: House, tmp_path: Path) -> None:
 def test_whole_file_travels_when_the_patch_is_not_smaller(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(members, "make_patch", lambda base, target: target)
+    monkeypatch.setattr(members, "make_patch", lambda base, target, **options: target)
     monkeypatch.setattr(members, "apply_patch", lambda base, patch: patch)
     report = house.pack(tmp_path / "site", cache_folder=tmp_path / "cold")
     assert [cost.kind for cost in report.members] == ["whole"] * 4
@@ -134,7 +143,7 @@ def test_other_engine_makes_the_patches_again(
     data = engine.data + b"\x00\x03\x02no"  # A custom section changes the file and not what it does.
     other = dataclasses.replace(engine, data=data, sha256=hashlib.sha256(data).hexdigest())
     monkeypatch.setattr(pack_module, "read_engine", lambda: other)
-    monkeypatch.setattr(members, "make_patch", lambda base, target: target)
+    monkeypatch.setattr(members, "make_patch", lambda base, target, **options: target)
     monkeypatch.setattr(members, "apply_patch", lambda base, patch: patch)
     assert len(house.pack(tmp_path / "site").made) == 3
 
@@ -155,11 +164,11 @@ def test_interrupted_pack_leaves_the_old_site_and_the_next_one_goes_on(
     make = members.make_patch
     made: list[int] = []
 
-    def interrupted(base: bytes, target: bytes) -> bytes:
+    def interrupted(base: bytes, target: bytes, **options: int) -> bytes:
         if made:
             raise KeyboardInterrupt
         made.append(1)
-        return make(base, target)
+        return make(base, target, **options)
 
     monkeypatch.setattr(members, "make_patch", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -191,6 +200,36 @@ def test_router_may_be_the_base_itself(house: House, tmp_path: Path) -> None:
     assert report.members[1].changed_codes == 0
     assert report.members[1].delivered_bytes < 1000
     assert open_site(tmp_path / "site").member_bytes("router") == (house.folder / "base.cact").read_bytes()
+
+
+def test_more_effort_makes_the_patches_again_and_smaller(house: House, tmp_path: Path) -> None:
+    quick = house.pack(tmp_path / "site")
+    small = house.pack(tmp_path / "site", effort=1)
+    assert (quick.made, len(small.made)) == ((), 3)
+    assert small.family_bytes < quick.family_bytes
+
+
+def test_adapter_seed_reaches_the_patch_maker(
+    tmp_path: Path, web: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A named start makes a patch smaller; another seed is no harm, so only the call can show it."""
+    family = write_router_family(tmp_path)
+    tensors = load_file(DEMO / "home.lora.safetensors")
+    with safe_open(DEMO / "home.lora.safetensors", "np") as file:
+        metadata = file.metadata()
+    seeds = []
+    make = members.make_patch
+
+    def spy(base: bytes, target: bytes, **options: int) -> bytes:
+        seeds.append(options["adapter_seed"])
+        return make(base, target, **options)
+
+    monkeypatch.setattr(members, "make_patch", spy)
+    options = Options(part_bytes=2**20, jobs=1, cache_folder=tmp_path / "cache", web_folder=web(), effort=0)
+    for seed in ("0", "77", "null", '"x"'):
+        save_file(tensors, tmp_path / "router.lora.safetensors", metadata | {"seed": seed})
+        pack(load_family(family), tmp_path / "site", options, quiet)
+    assert seeds == [0, 77]  # the others are 0 again, and the cache answers
 
 
 def test_publisher_chooses_the_numerics(house: House, tmp_path: Path) -> None:
@@ -323,9 +362,7 @@ def test_model_that_changes_while_it_is_packed_is_refused(
 def test_adapter_that_is_written_while_it_is_exported_never_reaches_the_cache(
     tmp_path: Path, web: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "family.toml").write_text(
-        SHALLOW.replace("DEMO/router.lora", "router.lora").replace("DEMO", str(DEMO))
-    )
+    family = write_router_family(tmp_path)
     shutil.copyfile(DEMO / "home.lora.safetensors", tmp_path / "router.lora.safetensors")
     export = Exporters.export
 
@@ -338,7 +375,7 @@ def test_adapter_that_is_written_while_it_is_exported_never_reaches_the_cache(
     monkeypatch.setattr(Exporters, "export", export_late)
     options = Options(part_bytes=2**20, jobs=1, cache_folder=tmp_path / "cache", web_folder=web())
     with pytest.raises(RefusedError, match=r"router\.lora\.safetensors: was changed while it was packed"):
-        pack(load_family(tmp_path / "family.toml"), tmp_path / "site", options, quiet)
+        pack(load_family(family), tmp_path / "site", options, quiet)
     assert len(list((tmp_path / "cache" / "keys").iterdir())) == 1  # the base
 
 
