@@ -214,6 +214,20 @@ describe('an abort', () => {
     assert.equal((await family.respond(['lights on'])).envelope.member, 'home');
   });
 
+  test('while it waits for another rejects at once, and keeps the order', async () => {
+    const { family } = await open({ script: turned('base', { base: { text: 'a b c d' } }) });
+    const log = [];
+    const first = family.respond(['one'], { onToken: () => log.push(1) });
+    const controller = new AbortController();
+    const second = family.respond(['two'], { signal: controller.signal });
+    const third = family.respond(['three'], { onToken: () => log.push(3) });
+    controller.abort();
+    await assert.rejects(second, { code: 'aborted' });
+    assert.deepEqual(log, []);
+    await Promise.all([first, third]);
+    assert.deepEqual(log, [1, 1, 1, 1, 3, 3, 3, 3]);
+  });
+
   test('before it starts rejects', async () => {
     const { family } = await open();
     await assert.rejects(family.respond(['hi'], { signal: AbortSignal.abort() }), { code: 'aborted' });

@@ -117,3 +117,20 @@ export function asFamilyError(error, fallback) {
 export function throwIfAborted(signal) {
   if (signal?.aborted) throw new FamilyError('aborted', 'stopped', { cause: signal.reason });
 }
+
+/**
+ * Settles as `promise` does, or rejects as soon as the signal fires; the work behind the promise goes on.
+ * @template T
+ * @param {Promise<T>} promise
+ * @param {AbortSignal | undefined} signal
+ * @returns {Promise<T>}
+ */
+export function untilAborted(promise, signal) {
+  if (!signal) return promise;
+  throwIfAborted(signal);
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(new FamilyError('aborted', 'stopped'));
+    signal.addEventListener('abort', abort, { once: true });
+    promise.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort));
+  });
+}

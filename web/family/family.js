@@ -5,17 +5,19 @@
  * watches. Knows nothing of: the DOM, the numbers inside a model.
  */
 
-/** @import { Answer, FamilyEvent, FamilyOptions, FamilyStatus, Host, Manifest, MemberRole, MemberSpec, Part, RespondOptions, StoredFile } from './types.d.ts' */
+/** @import { Answer, FamilyEvent, FamilyOptions, FamilyStatus, Host, Manifest, MemberRole, MemberSpec, RespondOptions, StoredFile } from './types.d.ts' */
 /** @import { Team } from './dispatcher.js' */
 /** @import { ManifestSource } from './manifest_source.js' */
 
 import { respond } from './dispatcher.js';
-import { FamilyError, asFamilyError, throwIfAborted } from './errors.js';
+import { EngineFile } from './engine_file.js';
+import { FamilyError, asFamilyError, throwIfAborted, untilAborted } from './errors.js';
 import { createHash } from './hash.js';
 import { completeHost } from './host.js';
+import { KeptFiles } from './kept_files.js';
 import { createLocks } from './locks.js';
 import { membersOf } from './manifest.js';
-import { SAVED_MANIFEST, fetchManifest, loadManifest } from './manifest_source.js';
+import { fetchManifest, loadManifest } from './manifest_source.js';
 import { Member } from './member.js';
 import { PartSource } from './parts.js';
 import { Pool } from './pool.js';
@@ -23,8 +25,8 @@ import { ReleaseClaim } from './release_claim.js';
 import { Store } from './store.js';
 import { RouteTelemetry } from './telemetry.js';
 
-/** @type {{ memoryBudgetBytes: number, idleMs: number, retryMs: number, silenceMs: number }} */
-const DEFAULTS = { memoryBudgetBytes: 512 << 20, idleMs: 30_000, retryMs: 500, silenceMs: 15_000 };
+/** @type {{ idleMs: number, retryMs: number, silenceMs: number }} */
+const DEFAULTS = { idleMs: 30_000, retryMs: 500, silenceMs: 15_000 };
 
 /** @typedef {Awaited<ReturnType<typeof loadManifest>>} Loaded */
 
@@ -34,7 +36,7 @@ const DEFAULTS = { memoryBudgetBytes: 512 << 20, idleMs: 30_000, retryMs: 500, s
  * @property {ManifestSource} manifestSource
  * @property {Store} store
  * @property {Host} host
- * @property {typeof DEFAULTS & FamilyOptions} options
+ * @property {typeof DEFAULTS & FamilyOptions & { memoryBudgetBytes: number }} options
  */
 
 export class Family {
@@ -47,10 +49,10 @@ export class Family {
   /** @type {Map<string, Member>} */
   #members;
   #source;
+  #files;
+  #engine;
   #pool;
   #claim;
-  /** @type {Promise<WebAssembly.Module> | null} */
-  #engine = null;
   /** The last response in the queue. @type {Promise<unknown>} */
   #tail = Promise.resolve();
   /** Called when bytes arrived. @type {Set<() => void>} */
@@ -73,7 +75,9 @@ export class Family {
     const onChange = () => this.#changed();
     this.#source = new PartSource({ root, store, host, hash, withLock, idleMs, retryMs, onChange });
     const { manifest } = loaded;
-    const rest = { manifest, source: this.#source, engine: () => this.#compiled(), silenceMs, onChange };
+    this.#files = new KeptFiles(manifest, store, this.#source);
+    this.#engine = new EngineFile(manifest.engine, this.#source, this.#closing.signal);
+    const rest = { manifest, source: this.#source, engine: this.#engine, silenceMs, onChange };
     const createWorker = host.createWorker;
     this.#members = new Map(
       membersOf(manifest).map((spec) => [spec.id, new Member({ spec, role: roleOf(manifest, spec), createWorker, ...rest })]),
@@ -89,8 +93,8 @@ export class Family {
    * @returns {Promise<Family>} rejects with a `FamilyError` if there is no good manifest, not even from an earlier visit
    */
   static async open(manifestUrl, options = {}) {
-    const complete = { ...DEFAULTS, ...options };
     const host = completeHost(options.host);
+    const complete = { ...DEFAULTS, memoryBudgetBytes: host.memoryBudgetBytes, ...options };
     const url = new URL(manifestUrl, globalThis.location?.href);
     const store = await Store.open(host, new URL('.', url), (notice) => options.onEvent?.({ type: 'storage', notice }));
     const manifestSource = { url, host, store, hash: createHash(host.subtle), signal: options.signal };
@@ -132,15 +136,15 @@ export class Family {
    * @returns {Promise<Answer>} rejects only with `aborted` or `closed`; every other failure is an envelope
    */
   async respond(turns, options = {}) {
-    const before = this.#tail;
-    const mine = before.then(async () => {
+    const mine = untilAborted(this.#tail, options.signal).then(async () => {
       this.#refuseClosed();
       throwIfAborted(options.signal);
       const answer = await respond(this.manifest, this.#team, turns, options);
       if (answer.envelope.error_code !== 'empty_turn') this.#remember(answer);
       return answer;
     });
-    this.#tail = mine.catch(() => undefined);
+    // The next response waits for this one and for those before it, even if this one gives up waiting.
+    this.#tail = Promise.allSettled([this.#tail, mine]);
     return mine;
   }
 
@@ -158,33 +162,33 @@ export class Family {
     });
   }
 
+  /** Looks at the store again, which another tab may have changed. */
+  async refresh() {
+    await this.#source.refresh();
+  }
+
   /** Every file that is kept, with its size and who needs it. @returns {Promise<StoredFile[]>} */
   async list() {
-    const files = (await this.#store.list()).filter(({ key }) => key !== SAVED_MANIFEST);
-    return files.map(({ key, bytes }) => ({ sha256: key, bytes, usedBy: this.#usersOf(key) }));
+    return this.#files.list();
   }
 
   /** Deletes what only this member needs, and puts it to sleep. @param {string} id */
   async remove(id) {
     const member = this.#member(id);
     this.#pool.sleep(member);
-    for (const { sha256 } of member.spec.delivery.parts) {
-      if (this.#usersOf(sha256).length === 1) await this.#source.remove(sha256);
-    }
+    await this.#files.removeMember(member.spec);
   }
 
   /** Deletes files of older releases. @returns {Promise<number>} how many bytes that were */
   async removeOld() {
-    const old = (await this.list()).filter(({ usedBy }) => usedBy.length === 0);
-    for (const { sha256 } of old) await this.#source.remove(sha256);
-    return old.reduce((sum, { bytes }) => sum + bytes, 0);
+    return this.#files.removeOld();
   }
 
   /** Deletes every file of the family and ends its workers. The family stays usable. */
   async removeAll() {
     this.#pool.sleepAll();
-    this.#engine = null;
-    for (const { key } of await this.#store.list()) await this.#source.remove(key);
+    this.#engine.forget();
+    await this.#files.removeAll();
   }
 
   /** Ends all workers; later calls are refused. */
@@ -264,40 +268,12 @@ export class Family {
     throw new FamilyError('release_changed', 'the site was updated while this page was open; reload it', { cause: known });
   }
 
-  /** The compiled engine; downloaded once. */
-  async #compiled() {
-    this.#engine ??= this.#compile();
-    try {
-      return await this.#engine;
-    } catch (error) {
-      this.#engine = null;
-      throw error;
-    }
-  }
-
-  async #compile() {
-    const bytes = await this.#source.obtain(this.manifest.engine, this.#closing.signal);
-    try {
-      return await WebAssembly.compile(bytes);
-    } catch (error) {
-      const words = 'this browser cannot run the engine; it needs WebAssembly with SIMD';
-      throw new FamilyError('engine_unsupported', words, { cause: error });
-    }
-  }
-
   /** @param {string} id */
   #member(id) {
     const member = this.#members.get(id);
     if (member) return member;
     const known = [...this.#members.keys()].join(', ');
     throw new FamilyError('unknown_member', `id: is ${JSON.stringify(id)}, must be one of ${known}`);
-  }
-
-  /** @param {string} sha256 */
-  #usersOf(sha256) {
-    const has = (/** @type {Part} */ part) => part.sha256 === sha256;
-    const users = membersOf(this.manifest).filter((spec) => spec.delivery.parts.some(has));
-    return [...(has(this.manifest.engine) ? ['engine'] : []), ...users.map(({ id }) => id)];
   }
 
   /** @param {Answer} answer */

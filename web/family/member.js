@@ -7,12 +7,13 @@
 
 /** @import { Generation, Manifest, MemberRole, MemberSpec, MemberState, MemberStatus, Scoring } from './types.d.ts' */
 /** @import { Body, RequestOptions } from './channel.js' */
+/** @import { EngineFile } from './engine_file.js' */
 /** @import { PartSource } from './parts.js' */
 /** @import { Stream } from '../worker/types.d.ts' */
 
 import { PROTOCOL_VERSION } from '../worker/protocol.js';
 import { Channel } from './channel.js';
-import { FamilyError, asFamilyError, throwIfAborted } from './errors.js';
+import { FamilyError, asFamilyError, untilAborted } from './errors.js';
 import { ABI_VERSION } from './manifest.js';
 
 /**
@@ -21,7 +22,7 @@ import { ABI_VERSION } from './manifest.js';
  * @property {MemberRole} role
  * @property {Manifest} manifest
  * @property {PartSource} source
- * @property {(signal: AbortSignal | undefined) => Promise<WebAssembly.Module>} engine
+ * @property {EngineFile} engine
  * @property {(name: string) => Worker} createWorker
  * @property {number} silenceMs
  * @property {() => void} onChange the status moved
@@ -141,8 +142,7 @@ export class Member {
   async #build(signal, onWritten) {
     const { createWorker, engine, manifest, silenceMs } = this.#options;
     const { bytes, delivery, sha256 } = this.spec;
-    const module = await engine(signal);
-    throwIfAborted(signal);
+    const module = await untilAborted(engine.compiled(), signal);
     const channel = new Channel(createWorker(`saguaro ${this.spec.id}`), silenceMs);
     this.#channel = channel;
     const hurry = () => channel.close(new FamilyError('aborted', 'stopped'));

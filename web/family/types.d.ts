@@ -231,6 +231,8 @@ export interface Host {
   caches: CacheStorage | undefined;
   subtle: SubtleCrypto | undefined;
   locks: LockManager | undefined;
+  /** Unless the options say otherwise. */
+  memoryBudgetBytes: number;
   isOnline: () => boolean;
   createWorker: (name: string) => Worker;
 }

@@ -40,6 +40,7 @@ newChat.addEventListener('click', () => {
   composer.enable();
 });
 for (const type of ['online', 'offline']) addEventListener(type, () => refresh());
+document.addEventListener('visibilitychange', () => document.hidden || void family?.refresh());
 void keepPageForOffline();
 void start();
 
@@ -144,6 +145,8 @@ async function removeMember(id) {
 }
 
 async function downloadAll() {
+  // Whoever asks for everything wants to keep it; some browsers ask the visitor, some decide alone.
+  await navigator.storage?.persist?.();
   for (const { id } of family?.members ?? []) await fetchMember(id);
 }
 
