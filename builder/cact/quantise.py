@@ -16,6 +16,9 @@ here, it gives the same bits on every machine, with any BLAS and any number of t
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import numpy.typing as npt
 
@@ -24,8 +27,8 @@ from builder.cact.layout import CODEBOOKS, GROUP, TERNARY_BITS, padded
 
 Doubles = npt.NDArray[np.float64]
 
-CHUNK_GROUPS = 512
-"""Groups rotated at a time: 128 * 512 f64 stay in a second-level cache."""
+CHUNK_ROWS = 512
+"""Rows rotated at a time: 128 * 512 f64 stay in a second-level cache."""
 NORM_MIN = np.float32(1e-12)
 """A group below this norm is divided by this instead, as upstream does."""
 _TRIT_CRUMBS = np.array([3, 0, 1], np.uint8)
@@ -53,11 +56,30 @@ def quantise(weights: Floats, bits: int) -> tuple[Codes, Halves]:
 
 
 def rotate(groups: Floats) -> Floats:
-    """(rows, groups, 128) f32 times the Hadamard matrix, in the order that the module describes."""
-    rows, count, _ = groups.shape
+    """(rows, groups, 128) f32 times the Hadamard matrix, in the order that the module describes.
+
+    Rows are independent, so the threads that share them do not show in the result.
+    """
+    rotated = np.empty(groups.shape, np.float32)
+
+    def rotate_rows(start: int) -> None:
+        some = slice(start, start + CHUNK_ROWS)
+        rotated[some] = _rotate_rows(groups[some])
+
+    starts = range(0, len(groups), CHUNK_ROWS)
+    if len(starts) == 1:
+        rotate_rows(0)
+    else:
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            list(threads.map(rotate_rows, starts))
+    return rotated
+
+
+def _rotate_rows(groups: Floats) -> Floats:
+    count = groups.shape[1]
     if count == 1:
         eights = [range(start, start + 8) for start in range(0, GROUP, 8)]
-        return _sum_of_chains(groups.reshape(rows, GROUP), eights).reshape(groups.shape)
+        return _sum_of_chains(groups[:, 0], eights)[:, None]
     rotated = np.empty(groups.shape, np.float32)
     two = _two_chains(count)
     one_chain, two_chains = [range(GROUP)], [range(0, GROUP, 2), range(1, GROUP, 2)]
@@ -85,15 +107,11 @@ def _two_chains(count: int) -> npt.NDArray[np.bool_]:
 def _sum_of_chains(groups: Floats, chains: list[range]) -> Floats:
     """(n, 128) f32 to (n, 128) f32: per output the sum, left to right, of one chain per range of k."""
     signs = np.sign(hadamard()).astype(np.float64)
-    scale = np.float64(hadamard()[0, 0])
-    rotated = np.empty(groups.shape, np.float32)
-    for start in range(0, len(groups), CHUNK_GROUPS):
-        products = np.ascontiguousarray(groups[start : start + CHUNK_GROUPS].T, np.float64) * scale
-        total = _chain(products, signs, chains[0])
-        for chain in chains[1:]:
-            total += _chain(products, signs, chain)
-        rotated[start : start + CHUNK_GROUPS] = total.T
-    return rotated
+    products = np.ascontiguousarray(groups.T, np.float64) * np.float64(hadamard()[0, 0])
+    total = _chain(products, signs, chains[0])
+    for chain in chains[1:]:
+        total += _chain(products, signs, chain)
+    return total.T
 
 
 def _chain(products: Doubles, signs: Doubles, chain: range) -> Floats:

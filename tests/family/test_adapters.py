@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from needle.model import finetune
 from safetensors.numpy import save_file
 
 from builder.errors import FamilyError
-from builder.family.adapter import merge, read_adapter
+from builder.family.adapter import Adapter, merge, read_adapter
 from builder.family.checkpoint import Checkpoint, CheckpointConfig, read_checkpoint
 
 
@@ -66,3 +68,18 @@ def test_merging_adds_scale_times_the_product(upstream_files):
             a.astype(np.float64) @ b.astype(np.float64)
         )
         np.testing.assert_allclose(merged[name], expected, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("width", [24, 64, 80, 96, 576, 768])
+def test_merging_is_upstreams_up_to_float_rounding(width):
+    # On AVX2 machines not one bit differs at these widths; elsewhere XLA adds in another order.
+    rng = np.random.default_rng(width)
+    kernel, a, b = (
+        rng.standard_normal(shape, np.float32) for shape in ((2, 64, width), (2, 64, 16), (2, 16, width))
+    )
+    checkpoint = Checkpoint(Path("c"), CheckpointConfig(), {"k": kernel})
+    ours = merge(checkpoint, Adapter(Path("a"), 2.0, {"k": (a, b)}))["k"]
+    lora = {("k",): {"A": jnp.asarray(a), "B": jnp.asarray(b)}}
+    theirs = np.asarray(finetune.merge_lora({"k": jnp.asarray(kernel)}, lora, 2.0)["k"])
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
+    print(f"width {width}: {int((ours != theirs).sum())} of {ours.size} differ")
