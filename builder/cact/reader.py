@@ -59,7 +59,7 @@ class Container:
         return cq.unpack_codes(packed, record.rows, record.code_columns, record.bits)
 
     def norms(self, name: str) -> npt.NDArray[np.float16]:
-        """(rows, code_columns / 128) f16 of a CQ tensor."""
+        """(rows, code_columns / 128) f16 of a CQ tensor; a view into the file."""
         record = self._cq(name)
         norms = np.frombuffer(self.raw(name)[record.code_bytes :], "<f2")
         return norms.reshape(record.rows, record.code_columns // layout.GROUP)

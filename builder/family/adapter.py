@@ -42,12 +42,13 @@ def read_adapter(path: Path) -> Adapter:
     """Read an adapter. Raises `FamilyError` (unreadable, bad_safetensors, bad_adapter)."""
     metadata, tensors = read_safetensors(path)
     try:
-        languages = json.loads(metadata.get("languages") or "null")
-        scale = float(json.loads(metadata.get("scale") or "null"))
-        seed = json.loads(metadata.get("seed") or "null")
-    except (ValueError, TypeError):
-        found = metadata.get("scale")
-        raise _bad(path, f"scale is {found!r}, must be a number; is this an adapter?") from None
+        languages, scale, seed = (
+            json.loads(metadata.get(key) or "null") for key in ("languages", "scale", "seed")
+        )
+    except ValueError as error:
+        raise _bad(path, f"metadata is not JSON ({error}); is this an adapter?") from None
+    if not isinstance(scale, int | float):
+        raise _bad(path, f"scale is {scale!r}, must be a number; is this an adapter?")
     if languages is not None or "rows" in tensors:
         raise _bad(path, "is an audio (Whistle) adapter, which is not exported")
     if not math.isfinite(scale):
@@ -63,7 +64,8 @@ def read_adapter(path: Path) -> Adapter:
         pairs[name.removeprefix(PREFIX)] = (a, b)
     if tensors:
         raise _bad(path, f"has a tensor {min(tensors)} that belongs to no pair")
-    return Adapter(path, scale, pairs, seed if isinstance(seed, int) and 0 <= seed <= SEED_MAX else 0)
+    known_seed = isinstance(seed, int) and 0 <= seed <= SEED_MAX
+    return Adapter(path, float(scale), pairs, seed if known_seed else 0)
 
 
 def merge(checkpoint: Checkpoint, adapter: Adapter) -> dict[str, Floats]:

@@ -27,6 +27,7 @@ def write(path: Path, tensors: dict[str, tuple[int, ...]], **metadata: str) -> P
     [
         ({"lora/k/A": (1, 2, 1), "lora/k/B": (1, 1, 2)}, {"scale": "null"}, "must be a number"),
         ({"lora/k/A": (1, 2, 1), "lora/k/B": (1, 1, 2)}, {"scale": "Infinity"}, "must be finite"),
+        ({"lora/k/A": (1, 2, 1), "lora/k/B": (1, 1, 2)}, {"seed": "{"}, "metadata is not JSON"),
         ({"lora/k/A": (1, 2, 1), "lora/k/B": (1, 1, 2)}, {"languages": '["en"]'}, "audio (Whistle)"),
         ({"lora/k/A": (1, 2, 1), "lora/k/B": (1, 1, 2), "rows": (1,)}, {}, "audio (Whistle)"),
         ({"lora/k/A": (1, 2, 1)}, {}, "lora/k must be lora/KERNEL"),
@@ -40,6 +41,14 @@ def test_a_bad_adapter_is_refused_with_one_sentence(tmp_path, tensors, metadata,
     with pytest.raises(FamilyError, match=re.escape(sentence)) as caught:
         read_adapter(path)
     assert caught.value.code == "bad_adapter"
+
+
+@pytest.mark.parametrize(
+    ("written", "read"), [("7", 7), ("null", 0), ("-1", 0), ("4294967296", 0), ('"x"', 0)]
+)
+def test_the_seed_of_an_adapter_is_read_where_it_is_one(tmp_path, written, read):
+    tensors = {"lora/k/A": (1, 2, 1), "lora/k/B": (1, 1, 2)}
+    assert read_adapter(write(tmp_path / "a.safetensors", tensors, seed=written)).seed == read
 
 
 @pytest.mark.parametrize(

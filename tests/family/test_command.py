@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -72,3 +75,15 @@ def test_a_bad_family_is_refused_with_one_line(family, tmp_path):
     assert err.startswith(f"family: {tmp_path}/family.toml: family.name: field required")
     assert err.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_progress_is_drawn_on_a_terminal_and_kept_out_of_the_result(demo_family, tmp_path):
+    terminal, stderr = os.openpty()
+    words = ["family", "export", str(demo_family.family.path), "--out", str(tmp_path), "--member", "base"]
+    command = [sys.executable, "-m", "builder", *words]
+    with os.fdopen(terminal, "rb", buffering=0) as screen:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, check=True, text=True)
+        os.close(stderr)
+        shown = screen.read(1 << 16)
+    assert b"\x1b[" in shown
+    assert done.stdout == f"{tmp_path}/base.cact  1,693,571 bytes  b52b179ac0be\n"
