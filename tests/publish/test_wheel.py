@@ -35,12 +35,17 @@ FRONT_ENDS = {
 }
 
 
-def build_wheel(folder: Path, front_end: str) -> Path:
+def copy_sources(folder: Path) -> Path:
     for name in SOURCES:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, folder / name, ignore=NOT_SOURCES)
         else:
             shutil.copyfile(ROOT / name, folder / name)
+    return folder
+
+
+def build_wheel(sources: Path, folder: Path, front_end: str) -> Path:
+    shutil.copytree(sources, folder)
     subprocess.run([sys.executable, *FRONT_ENDS[front_end]], cwd=folder, check=True, capture_output=True)
     (wheel,) = (folder / "out").glob("*.whl")
     return wheel
@@ -71,8 +76,10 @@ def install(wheel: Path, folder: Path) -> None:
 
 @pytest.mark.slow
 def test_wheel_is_reproducible_and_packs_the_demo_without_torch(tmp_path: Path) -> None:
-    wheel = build_wheel(tmp_path / "a", "pip")
-    assert wheel.read_bytes() == build_wheel(tmp_path / "another" / "folder", "hatchling").read_bytes()
+    sources = copy_sources(tmp_path / "sources")
+    wheel = build_wheel(sources, tmp_path / "a", "pip")
+    other = build_wheel(sources, tmp_path / "another" / "folder", "hatchling")
+    assert wheel.read_bytes() == other.read_bytes()
 
     packages = tmp_path / "packages"
     install(wheel, packages)
