@@ -1,7 +1,7 @@
 """The command line: parse, call, print. No logic lives here.
 
-Each command is a module with `add_arguments(parser)` and `run(arguments) -> int` (the exit code), imported when
-it is asked for and not before, so that `show` does not pay for torch. stdout is the result, stderr is talk.
+Each command is a module with `add_arguments(parser)` and `run(arguments) -> int` (the exit code), imported
+only when it is asked for, so that `show` does not pay for torch. stdout is the result, stderr is talk.
 """
 
 from __future__ import annotations
