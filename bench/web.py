@@ -23,6 +23,10 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from bench.engine import DEMO, PEER, TOOLS, needle_rs, needle_rs_speed, query_of
 from bench.pack import weigh
+from builder.cact.reader import read_container
+from builder.cact.sentencepiece_model import read_sentencepiece
+from builder.cact.tokenizer import pack_tokenizer
+from builder.cact.writer import blobs_of, raw_blob, write_container
 from builder.family.family import load_family
 from builder.publish.pack import Options, pack
 from builder.publish.pages import default_web_folder
@@ -104,12 +108,20 @@ def pack_site(folder: Path, full_size: Path | None) -> Path:
     if full_size is not None:
         from bench.full_size_family import write_family
 
-        write_family(full_size)
-        toml = full_size / "family.toml"
+        for path in write_family(full_size).values():
+            give_tokenizer(path, folder / path.name)
+        toml = folder / "family.toml"
         toml.write_text(FULL_SIZE_TOML, "utf-8")
     options = Options(PART_BYTES_DEFAULT, 2, folder / "cache", default_web_folder())
     pack(load_family(toml), folder / "site", options, lambda step, done, total: None)
     return folder / "site"
+
+
+def give_tokenizer(path: Path, out: Path) -> None:
+    """Upstream's exporter leaves it out of a model that was never trained; the demo's will do."""
+    container = read_container(path)
+    tokenizer = pack_tokenizer(read_sentencepiece(DEMO.with_name("tokenizer.model")))
+    out.write_bytes(write_container(container.header, [*blobs_of(container), raw_blob(tokenizer)]))
 
 
 def measure(site: Path, folder: Path, query: str, new_tokens: int, rounds: int) -> dict[str, Any]:
