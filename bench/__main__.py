@@ -1,6 +1,6 @@
 """Every measurement, one after the other: `python -m bench`. Each also runs alone: `python -m bench.NAME`.
 
-Nothing here gates anything. Ratios against peers are taken within one run; the figures in docs/ name their command.
+Nothing here gates anything. Ratios against peers are taken within one run; docs/ names each command.
 """
 
 from __future__ import annotations
