@@ -98,6 +98,9 @@ export const faults = {
     wrong[wrong.length >> 1] ^= 1;
     return new Response(wrong);
   },
+  /** No answer at all. */
+  mute: (_, signal) =>
+    new Promise((_resolve, reject) => signal.addEventListener('abort', () => reject(new DOMException('aborted', 'AbortError')))),
   /** Half of the bytes, then nothing for ever. */
   silent: (bytes, signal) =>
     new Response(

@@ -60,6 +60,7 @@ describe('what passes by itself is tried again', () => {
     'a short body': faults.short,
     'a flipped bit': faults.flipped,
     silence: faults.silent,
+    'no answer': faults.mute,
   };
   for (const [name, fault] of Object.entries(passing)) {
     test(name, async () => {

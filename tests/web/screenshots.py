@@ -54,7 +54,7 @@ def downloading(page: Page, server: HostileServer) -> Callable[[], None]:
     base = json.loads((server.root / "family.json").read_bytes())["base"]
     server.on(base["delivery"]["parts"][0]["path"], held, times=1)
     ask(page, "hello there", wait=False)
-    page.wait_for_selector("#download-words:has-text('MB of')")
+    page.wait_for_selector("#download-figures:has-text('MB of')")
     return held.go_on.set
 
 

@@ -9,7 +9,7 @@
 /** @import { Code } from './errors.js' */
 
 import { errorAnswer, readAnswer } from './envelope.js';
-import { FamilyError, asFamilyError, throwIfAborted } from './errors.js';
+import { FamilyError, asFamilyError } from './errors.js';
 import { candidateCalls, cleanConversation, promptChoices } from './prompts.js';
 import { chooseCandidate } from './router.js';
 
@@ -86,7 +86,7 @@ async function chooseRoute(manifest, team, conversation, options) {
     const { logProbabilities } = await team.score(router, { prompts, calls }, options);
     return { ...route, ...chooseCandidate(logProbabilities) };
   } catch (error) {
-    const cause = failure(error, options);
+    const cause = failure(error);
     return { ...route, cause, reason: cause.code === 'context_full' ? 'context_full' : 'router_unavailable' };
   }
 }
@@ -107,7 +107,7 @@ async function answerWithSpecialist(manifest, team, spec, conversation, options,
     else if (!success && stopReason !== 'aborted') route.reason = 'answer_malformed';
     else return answer;
   } catch (error) {
-    route.cause = failure(error, options);
+    route.cause = failure(error);
     route.reason = REASONS[route.cause.code] ?? 'member_unavailable';
   }
   return null;
@@ -121,7 +121,7 @@ async function answerWithBase(manifest, team, conversation, options) {
   try {
     return await ask(manifest, team, manifest.base, conversation, options);
   } catch (error) {
-    return { envelope: errorAnswer(failure(error, options), manifest.base.id, manifest.numerics) };
+    return { envelope: errorAnswer(failure(error), manifest.base.id, manifest.numerics) };
   }
 }
 
@@ -152,9 +152,8 @@ function wrap(manifest, effective, { selected, scores, reason, cause }, { envelo
   return { envelope, route, cause, ...(logitsSha256?.length ? { trace: { logits_sha256: logitsSha256 } } : {}) };
 }
 
-/** The failure as an error; an abort is not one, it ends the response. @param {unknown} error @param {RespondOptions} options */
-function failure(error, options) {
-  throwIfAborted(options.signal);
+/** The failure as an error; an abort is not one, it ends the response. @param {unknown} error */
+function failure(error) {
   const known = asFamilyError(error, 'worker_lost');
   if (known.code === 'aborted' || known.code === 'closed') throw known;
   return known;

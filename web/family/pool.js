@@ -47,7 +47,6 @@ export class Pool {
           this.#makeRoom(member, member.expectedMemoryBytes);
           await around(() => member.open(signal, onWritten));
         }
-        this.#touch(member);
         const result = await action();
         this.#makeRoom(member, member.memoryBytes);
         return result;

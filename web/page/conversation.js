@@ -14,7 +14,7 @@ import { AnswerView } from './answer_view.js';
 import { h, the } from './dom.js';
 import { formatList } from './format.js';
 
-const NEAR_END_PX = 120;
+const NEAR_END_PX = 40;
 
 export class Conversation {
   #family;
@@ -31,11 +31,18 @@ export class Conversation {
    *  @type {{ member: string, title: string, isHere: boolean } | null} */
   #travelling = null;
 
+  /** Whether the newest words are kept in view: until the reader scrolls up, and again from the end. */
+  #isFollowing = true;
+
   /** @param {Family} family @param {Composer} composer @param {DownloadView} download */
   constructor(family, composer, download) {
     this.#family = family;
     this.#composer = composer;
     this.#download = download;
+    this.#chat.addEventListener('scroll', () => {
+      const { scrollHeight, scrollTop, clientHeight } = this.#chat;
+      this.#isFollowing = scrollHeight - scrollTop - clientHeight < NEAR_END_PX;
+    });
     // What was opened at the lower edge comes into view; toggle events do not bubble.
     this.#list.addEventListener('toggle', ({ target }) => target instanceof Element && target.scrollIntoView({ block: 'nearest' }), true);
   }
@@ -71,13 +78,14 @@ export class Conversation {
     const turns = [...this.#turns];
     const view = new AnswerView(() => this.#retry(view, turns));
     this.#list.append(view.element);
-    this.#scrollDown(true);
+    this.#isFollowing = true;
+    this.#scrollDown();
     try {
       const answer = await this.#family.respond(turns, {
         signal: controller.signal,
         onToken: ({ text }) => {
           view.append(text);
-          this.#scrollDown(false);
+          this.#scrollDown();
         },
         onProgress: (progress) => this.#follow(progress, view),
       });
@@ -91,7 +99,7 @@ export class Conversation {
       this.#running = null;
       this.#download.hide();
       this.#composer.setBusy(false);
-      this.#scrollDown(false);
+      this.#scrollDown();
     }
   }
 
@@ -157,9 +165,7 @@ export class Conversation {
     return this.#family.members.find((member) => member.id === id)?.title ?? id;
   }
 
-  /** Follows the answer, unless the reader has scrolled up. @param {boolean} always */
-  #scrollDown(always) {
-    const { scrollHeight, scrollTop, clientHeight } = this.#chat;
-    if (always || scrollHeight - scrollTop - clientHeight < NEAR_END_PX) this.#chat.scrollTop = scrollHeight;
+  #scrollDown() {
+    if (this.#isFollowing) this.#chat.scrollTop = this.#chat.scrollHeight;
   }
 }

@@ -5,11 +5,12 @@
  */
 
 import { the } from './dom.js';
-import { formatBytes, formatPercent } from './format.js';
+import { formatBytes } from './format.js';
 
 export class DownloadView {
   #place = the('div', 'download');
   #words = the('label', 'download-words');
+  #figures = the('span', 'download-figures');
   #bar = the('progress', 'download-bar');
 
   /** @param {string} title @param {number} haveBytes @param {number} totalBytes */
@@ -17,8 +18,8 @@ export class DownloadView {
     this.#place.hidden = false;
     this.#bar.max = totalBytes;
     this.#bar.value = haveBytes;
-    this.#words.textContent =
-      `Downloading ${title}: ${formatBytes(haveBytes)} of ${formatBytes(totalBytes)}, ${formatPercent(haveBytes, totalBytes)}`;
+    this.#words.textContent = `Downloading ${title}`;
+    this.#figures.textContent = `${formatBytes(haveBytes)} of ${formatBytes(totalBytes)}`;
   }
 
   hide() {
