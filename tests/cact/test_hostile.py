@@ -58,23 +58,24 @@ def test_a_file_cut_at_any_byte_is_refused(name):
 
 def test_a_flip_in_header_or_directory_is_refused_with_a_code_or_still_a_valid_file():
     end = read_container(WIDTHS).records[0].offset_bytes
-    try_flips(WIDTHS, range(0, end), (0xFF,))
+    try_flips(WIDTHS, range(end))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TINY)
 def test_a_flip_of_any_byte_is_refused_with_a_code_or_still_a_valid_file(name):
-    try_flips(TINY[name], range(len(TINY[name])), (0xFF, 0x01, 0x80))
+    try_flips(TINY[name], range(len(TINY[name])))
 
 
-def try_flips(file: bytes, places: range, masks: tuple[int, ...]) -> None:
+def try_flips(file: bytes, places: range) -> None:
+    """One flip per place: all bits at even ones, one bit at odd ones."""
     data = bytearray(file)
     for at in places:
-        for mask in masks:
-            data[at] ^= mask
-            code = code_of(bytes(data))
-            assert code is None or code.startswith("cact_"), (at, mask, code)
-            data[at] ^= mask
+        mask = 1 << (at // 2 % 8) if at % 2 else 0xFF
+        data[at] ^= mask
+        code = code_of(bytes(data))
+        assert code is None or code.startswith("cact_"), (at, mask, code)
+        data[at] ^= mask
 
 
 @given(st.data())
