@@ -247,26 +247,37 @@ static void restore(struct sg_patch_maker *maker, const struct checkpoint *befor
     maker->models = maker->models_before;
 }
 
-static int write_unguided(struct sg_patch_maker *maker, const struct sg_part *part) {
+/* Bytes that an attempt took, or SIZE_MAX if it failed. */
+static size_t write_unguided(struct sg_patch_maker *maker, const struct sg_part *part) {
+    const size_t before = maker->writer.byte_count;
     uint64_t cost = 0;
     const uint32_t table_index = cheapest_table(maker, part, &cost);
     if (table_index == SG_PATCH_TABLE_COUNT || cost >> 19 >= part->byte_count)
-        return 0;
+        return SIZE_MAX;
     write_table(maker, table_index);
-    return write_blocks(maker, part, table_index);
+    const int is_written = write_blocks(maker, part, table_index) && !maker->writer.is_full;
+    return is_written ? maker->writer.byte_count - before : SIZE_MAX;
 }
 
-/* Guided, unless unguided is estimated to be as small; unguided, unless the bytes as they are would be as small. */
+static size_t write_guided(struct sg_patch_maker *maker, const struct sg_part *part) {
+    const size_t before = maker->writer.byte_count;
+    const int is_written = sg_write_guided(maker, part) && !maker->writer.is_full;
+    return is_written ? maker->writer.byte_count - before : SIZE_MAX;
+}
+
+/* Guided, unless unguided is as small; unguided, unless the bytes as they are would be as small. */
 int sg_write_cq(struct sg_patch_maker *maker, const struct sg_part *part) {
     const struct checkpoint before = save(maker);
-    uint64_t cost = UINT64_MAX;
-    cheapest_table(maker, part, &cost);
-    if (maker->effort && sg_write_guided(maker, part) && !maker->writer.is_full &&
-        maker->writer.byte_count - before.writer.byte_count < cost >> 19)
-        return 1;
-    restore(maker, &before);
-    if (write_unguided(maker, part) && !maker->writer.is_full &&
-        maker->writer.byte_count - before.writer.byte_count <= part->byte_count)
+    const size_t unguided = write_unguided(maker, part);
+    if (maker->effort) {
+        restore(maker, &before);
+        const size_t guided = write_guided(maker, part);
+        if (guided < unguided && guided < part->byte_count)
+            return 1;
+        restore(maker, &before);
+        write_unguided(maker, part);
+    }
+    if (unguided <= part->byte_count)
         return 1;
     restore(maker, &before);
     return 0;

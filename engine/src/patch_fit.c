@@ -28,8 +28,7 @@ static void random_q(struct sg_fit_run *run) {
     }
 }
 
-/* P = difference Q^T; with `is_turning`, Q becomes difference^T P. Returns the difference's squared size. */
-static double power_pass(struct sg_fit_run *run, int is_turning) {
+double sg_fit_power_pass(struct sg_fit_run *run, int is_turning) {
     struct sg_fit *fit = run->fit;
     double total = 0;
     memset(fit->q_sum, 0, (size_t)run->rank * run->columns * sizeof *fit->q_sum);
@@ -52,17 +51,18 @@ static double power_pass(struct sg_fit_run *run, int is_turning) {
 
 /* Components that stand out of what rounding noise alone would give: its largest singular value is its spread times
  * (sqrt(rows) + sqrt(columns)). */
-static void start(struct sg_fit_run *run) {
+static void start(struct sg_fit_run *run, uint32_t rank_tried) {
     const double rows = run->input->row_count, columns = run->columns;
     double sizes[SG_GUIDE_RANK_MAX], total = 0, explained = 0;
     uint32_t rank = 0;
+    run->rank = rank_tried;
     random_q(run);
     for (uint32_t pass = 0; pass < POWER_PASSES; pass++) {
         sg_fit_orthonormalise(run, 0);
-        power_pass(run, 1);
+        sg_fit_power_pass(run, 1);
     }
     sg_fit_orthonormalise(run, 0);
-    total = power_pass(run, 0);
+    total = sg_fit_power_pass(run, 0);
     sg_fit_to_singular(run, sizes);
     for (uint32_t k = 0; k < run->rank; k++)
         explained += sizes[k] * sizes[k];
@@ -156,10 +156,11 @@ void sg_fit_run(struct sg_fit *fit, const struct sg_fit_input *input) {
         rank--;
     if (!rank)
         return;
-    run.rank = rank;
     for (uint32_t code = 0; code < 1u << input->code_bits; code++)
         run.level[code] = (float)input->shape->level[code] / 65536.0f;
-    start(&run);
+    start(&run, rank);
+    if (!sg_fit_start_from_basis(&run))
+        start(&run, rank);
     if (!run.rank)
         return;
     set_noise(&run, NOISE_ROUGH);
@@ -168,7 +169,8 @@ void sg_fit_run(struct sg_fit *fit, const struct sg_fit_input *input) {
         if (pass == input->effort)
             set_noise(&run, NOISE_FINE);
         sg_fit_likelihood_pass(&run, 1);
-        sg_fit_likelihood_pass(&run, 0);
+        if (!run.q_is_known)
+            sg_fit_likelihood_pass(&run, 0);
     }
     if (!sg_fit_quantise(&run))
         fit->rank = 0;

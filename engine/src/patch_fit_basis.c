@@ -13,6 +13,9 @@
 /* Share of the shift's leading directions in the span: training moves A by a tenth, so the right basis holds nearly
  * all of them, and any other about rank / columns. */
 #define SHARE_MIN 0.6
+/* How much of a weak shift the right basis explains, against chance: 1 is chance, which varies by a half at most even
+ * for a strong shift of low rank; the right one gives 5 and more where guiding pays at all. */
+#define EXPLAINED_MIN 2.0
 
 static void gram_of_basis(const struct sg_fit_run *run, struct sg_small_matrix *gram) {
     const uint32_t rank = run->fit->basis.rank;
@@ -70,20 +73,70 @@ static int try_basis(struct sg_fit_run *run, uint32_t group, uint32_t layer, uin
     return 1;
 }
 
+static int find_near(struct sg_fit_run *run) {
+    const struct sg_basis_hint before = *run->input->hint;
+    for (uint32_t layer = before.layer; before.found_count && layer < before.layer + 2; layer++)
+        for (uint32_t group = 0; group < UPSTREAM_GROUPS; group++)
+            if (try_basis(run, group, layer, before.rank))
+                return 1;
+    run->fit->basis.rank = 0;
+    return 0;
+}
+
 /* Near the last find first; everywhere only for the first tensors of a patch. */
-int sg_fit_find_basis(struct sg_fit_run *run) {
+void sg_fit_find_basis(struct sg_fit_run *run) {
     static const uint8_t ranks[] = {8, 16, 4, 32};
     struct sg_basis_hint *hint = run->input->hint;
-    for (uint32_t layer = hint->layer; hint->found_count && layer < hint->layer + 2; layer++)
-        for (uint32_t group = 0; group < UPSTREAM_GROUPS; group++)
-            if (try_basis(run, group, layer, hint->rank))
-                return 1;
+    if (run->fit->basis.rank || find_near(run))
+        return;
     for (uint32_t i = 0; hint->miss_count < MISSES_MAX && i < sizeof ranks; i++)
         for (uint32_t layer = 0; layer < LAYERS_SEARCHED; layer++)
             for (uint32_t group = 0; group < UPSTREAM_GROUPS; group++)
                 if (try_basis(run, group, layer, ranks[i]))
-                    return 1;
+                    return;
     hint->miss_count++;
+    run->fit->basis.rank = 0;
+}
+
+/* P = difference Z^T (Z Z^T)^-1 with Q = Z. Returns the energy that it explains per entry of P, against the energy of
+ * the difference per code: about 1 for a basis that has nothing to do with it. */
+static double fit_to_basis(struct sg_fit_run *run) {
+    const uint32_t rank = run->fit->basis.rank, rows = run->input->row_count;
+    struct sg_small_matrix gram, inverse;
+    double explained = 0;
+    run->rank = rank;
+    for (size_t i = 0; i < (size_t)rank * run->columns; i++)
+        run->fit->q_real[i] = (float)run->fit->basis_rows[i] / SG_BASIS_ONE;
+    const double total = sg_fit_power_pass(run, 0);
+    gram_of_basis(run, &gram);
+    inverse = gram;
+    sg_fit_invert(&inverse, rank);
+    sg_fit_mix_p(run, &inverse);
+    for (uint32_t row = 0; row < rows; row++) {
+        const float *p = run->fit->p_real + (size_t)row * rank;
+        for (uint32_t j = 0; j < rank; j++)
+            for (uint32_t k = 0; k < rank; k++)
+                explained += (double)p[j] * gram.at[j][k] * (double)p[k];
+    }
+    return total > 0 ? explained / rank * run->columns / total : 0;
+}
+
+int sg_fit_start_from_basis(struct sg_fit_run *run) {
+    struct sg_basis_hint *hint = run->input->hint;
+    const uint32_t rank = hint->rank;
+    if (!hint->found_count || 4 * rank > run->columns || rank * run->columns > SG_GUIDE_Q_MAX ||
+        rank > SG_FIT_P_MAX / run->input->row_count || (run->rank && find_near(run)))
+        return 1;
+    for (uint32_t layer = hint->layer; layer < hint->layer + 2; layer++)
+        for (uint32_t group = 0; group < UPSTREAM_GROUPS; group++) {
+            run->fit->basis = (struct sg_basis){hint->seed, group, layer, run->input->width, rank};
+            sg_basis_fill(&run->fit->basis, run->columns, run->fit->basis_rows);
+            if (fit_to_basis(run) > EXPLAINED_MIN) {
+                hint->layer = layer;
+                run->q_is_known = 1;
+                return 1;
+            }
+        }
     run->fit->basis.rank = 0;
     return 0;
 }

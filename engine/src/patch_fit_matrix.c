@@ -101,7 +101,7 @@ static void mix_q(struct sg_fit_run *run, const struct sg_small_matrix *factor) 
     }
 }
 
-static void mix_p(struct sg_fit_run *run, const struct sg_small_matrix *factor) {
+void sg_fit_mix_p(struct sg_fit_run *run, const struct sg_small_matrix *factor) {
     for (uint32_t row = 0; row < run->input->row_count; row++) {
         float *p = run->fit->p_real + (size_t)row * run->rank;
         double mixed[SG_GUIDE_RANK_MAX] = {0};
@@ -127,7 +127,7 @@ void sg_fit_orthonormalise(struct sg_fit_run *run, int has_p) {
     }
     mix_q(run, &vectors);
     if (has_p)
-        mix_p(run, &into_p);
+        sg_fit_mix_p(run, &into_p);
 }
 
 /* Turns both so that P's columns are orthogonal too, largest first; `sizes` are their lengths. */
@@ -137,7 +137,7 @@ void sg_fit_to_singular(struct sg_fit_run *run, double sizes[SG_GUIDE_RANK_MAX])
     sg_fit_gram_of_p(run, &gram);
     diagonalise(&gram, &vectors, run->rank);
     mix_q(run, &vectors);
-    mix_p(run, &vectors);
+    sg_fit_mix_p(run, &vectors);
     for (uint32_t k = 0; k < run->rank; k++)
         sizes[k] = sg_fit_root(gram.at[k][k]);
 }

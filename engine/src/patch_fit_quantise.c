@@ -163,7 +163,7 @@ int sg_fit_quantise(struct sg_fit_run *run) {
         run->q_spread[k] = q_spread(run, k);
     }
     for (uint32_t round = 0; round < round_count; round++) {
-        if (round)
+        if (round && !run->q_is_known)
             sg_fit_likelihood_pass(run, 0);
         quantise_q(run);
         sg_fit_likelihood_pass(run, 1);

@@ -15,6 +15,7 @@ struct sg_fit_run {
     float level[SG_RANS_SYMBOLS];
     double info_sum, info_count; /* of squared scores; their ratio is the information per code */
     double info;
+    int q_is_known; /* Q stays in the basis' span: the shift is too weak to tell where training moved it */
     /* quantisation: what a step of Q is worth, and the entries' spreads in steps, by component */
     float unit[SG_GUIDE_RANK_MAX];
     double p_spread[SG_GUIDE_RANK_MAX], q_spread[SG_GUIDE_RANK_MAX];
@@ -36,6 +37,7 @@ double sg_fit_dot(const float *a, const float *b, uint32_t count);
 
 /* patch_fit_matrix.c */
 double sg_fit_root(double value);
+void sg_fit_mix_p(struct sg_fit_run *run, const struct sg_small_matrix *factor);
 void sg_fit_gram_of_q(const struct sg_fit_run *run, struct sg_small_matrix *gram);
 void sg_fit_gram_of_p(const struct sg_fit_run *run, struct sg_small_matrix *gram);
 void sg_fit_invert(struct sg_small_matrix *matrix, uint32_t rank);
@@ -46,11 +48,17 @@ void sg_fit_to_singular(struct sg_fit_run *run, double sizes[SG_GUIDE_RANK_MAX])
 /* Keeps the first `rank` components. */
 void sg_fit_cut_rank(struct sg_fit_run *run, uint32_t rank);
 
-/* patch_fit.c: one step for all rows of P, or for Q. */
+/* patch_fit.c */
+/* P = difference Q^T; with `is_turning`, Q becomes difference^T P. Returns the difference's squared size. */
+double sg_fit_power_pass(struct sg_fit_run *run, int is_turning);
+/* One step for all rows of P, or for Q. */
 void sg_fit_likelihood_pass(struct sg_fit_run *run, int is_for_p);
 
 /* patch_fit_basis.c; Q is orthonormal, largest component first. */
-int sg_fit_find_basis(struct sg_fit_run *run);
+void sg_fit_find_basis(struct sg_fit_run *run);
+/* For a shift too weak to be seen by itself: takes P and Q from a basis near the last find. Returns 0 if none fits; then
+ * P and Q are lost. */
+int sg_fit_start_from_basis(struct sg_fit_run *run);
 /* Whole coefficients of Q in the basis, and what they give of Q. */
 void sg_fit_settle_mix(struct sg_fit_run *run);
 
