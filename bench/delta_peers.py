@@ -3,9 +3,9 @@
     python -m bench.delta_peers TOOL encode BASE TARGET PATCH
     python -m bench.delta_peers TOOL decode BASE PATCH TARGET
 
-Prints the CPU seconds of the call itself (not of Python's start) and the process's peak memory in MB. Owns: the
-Python peers. The honest opponents of a codec that knows codes are `subtract`, which subtracts nibble by nibble
-in CQ tensors before xz, and bsdiff4.
+Prints the CPU seconds of the call itself (not of Python's start) and the process's peak memory in MB. Owns:
+the Python peers. The honest opponents of a codec that knows codes are `subtract`, which subtracts nibble by
+nibble in CQ tensors before xz, and bsdiff4.
 """
 
 from __future__ import annotations

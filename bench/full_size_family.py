@@ -1,8 +1,8 @@
 """A full-size generation-3 family with random weights: upstream's model, adapters and exporter.
 
-Owns: the material of the full-size rows. Rank-16 adapters with A as upstream starts it, then moved by a tenth of
-its size as training moves it, and B ~ N(0, magnitude); merged and exported as upstream's `needle build` does.
-Random adapters are the worst case for a low-rank coder: their components are all equally strong.
+Owns: the material of the full-size rows. Rank-16 adapters with A as upstream starts it, then moved by a tenth
+of its size as training moves it, and B ~ N(0, magnitude); merged and exported as upstream's `needle build`
+does. Random adapters are the worst case for a low-rank coder: their components are all equally strong.
 """
 
 from __future__ import annotations
