@@ -3,7 +3,7 @@ from __future__ import annotations
 import codecs
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from needle.model.export import RefTokenizer, parse_tokenizer_blob
 
@@ -39,6 +39,7 @@ def test_text_is_split_as_upstream_splits_it(tokenizer, upstream, text):
 
 @settings(deadline=None, max_examples=150)
 @given(st.lists(st.integers(0, 1023), max_size=20))
+@example([0, 1, 2, 3, 4, 5])
 def test_any_ids_are_joined_as_upstream_joins_them(tokenizer, upstream, ids):
     assert decode(tokenizer, ids) == upstream.decode(ids)
 
