@@ -46,7 +46,8 @@
    * @param {string} integrity what a host answers in the place of a missing file must not be kept
    */
   async function keep(cache, url, integrity) {
-    const response = await fetch(url, { cache: 'reload', integrity });
+    // What has its hash beside it may come from the browser's own cache, where the page has just put it.
+    const response = await fetch(url, { cache: integrity === '' ? 'reload' : 'default', integrity });
     if (!response.ok) throw new Error(`${url}: is status ${response.status}, must be 200`);
     if (url === INDEX && !(await response.clone().text()).includes(`data-release="${RELEASE}"`)) {
       throw new Error(`${url}: is another release than ${RELEASE}; the next visit tries again`);

@@ -111,6 +111,13 @@ def test_a_site_in_a_sub_path_asks_for_nothing_outside_of_it(visit, serve, packe
     assert visitor.hosts == {server.url.split("/")[2]}
 
 
+def test_keeping_the_page_for_offline_use_downloads_it_once(visit, server) -> None:
+    chat = visit().open_chat()
+    chat.page.evaluate("navigator.serviceWorker.ready.then(() => undefined)")
+    app = requested(server, "^app/")
+    assert len(app) == len(set(app)) > 40
+
+
 def test_two_tabs_download_each_part_once(visit, server) -> None:
     visitor = visit()
     tabs = [visitor.open_chat(), visitor.open_chat()]
