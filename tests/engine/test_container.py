@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builder.cact.layout import TAG_82, TAG_82_GEOMETRY, TAG_83
+from builder.cact.layout import HEADER_FIELDS, TAG_82, TAG_82_GEOMETRY, TAG_83, TAG_84
 from builder.cact.order import model_slots
 from builder.cact.reader import read_container
 from builder.cact.writer import write_container
@@ -46,6 +46,49 @@ def test_a_whole_file_is_taken(engine, tiny):
 def test_both_readers_say_the_same_of_any_damage(engine, tiny, data):
     broken = data.draw(damaged(tiny))
     assert engine_verdict(engine, broken) == python_verdict(broken)
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        *[("tensor_count", value) for value in (0, 4097)],
+        *[("codebook_count", value) for value in (27, 29)],
+        *[("kv_bits", value) for value in (0, 33)],
+        *[("kv_head_count", value) for value in (0, 3, 129)],
+        *[("qk_head_dim", value) for value in (1, 3, 513, 514)],
+        *[("hada_n", value) for value in (16, 64)],
+        *[("out_vocab_count", value) for value in (1025, 2**32 - 1)],
+        *[("engram_table_count", value) for value in (0, 3, 65)],
+        *[("engram_slots", value) for value in (0, 2**26 + 1)],
+        *[("orders[0]", value) for value in (0, 17)],
+        ("orders[2]", 1),
+        *[("site_count", value) for value in (0, 2, 17)],
+        *[("sites[0]", value) for value in (0, 2)],
+        ("sites[5]", 1),
+        *[("rope_theta", value) for value in (0, 0x80000000, 0xBF800000, 0x7F800000, 0x7FC00000)],
+    ],
+)
+def test_both_readers_say_the_same_of_every_bad_word(engine, tiny, word, value):
+    at = 4 * HEADER_FIELDS[TAG_84].index(word)
+    broken = tiny[:at] + value.to_bytes(4, "little") + tiny[at + 4 :]
+    assert engine_verdict(engine, broken) == python_verdict(broken)
+
+
+@pytest.mark.parametrize("codes", [(2, 1, 3), (1, 1, 2), (1, 2, 4), (0, 1, 2), (1, 2, 2.5)])
+def test_a_head_manifest_out_of_order_is_refused(engine, tiny, codes):
+    at = read_container(tiny).record("heads.manifest").offset_bytes
+    broken = tiny[:at] + np.array(codes, "<f2").tobytes() + tiny[at + 6 :]
+    assert engine_verdict(engine, broken) == python_verdict(broken) == "cact_bad_value"
+
+
+@pytest.mark.parametrize(("place", "value"), [(3, 4.0), (0, -1.0), (7, 32.0), (7, 0.5), (7, float("nan"))])
+def test_a_shuffle_that_is_no_permutation_is_refused(engine, tiny, place, value):
+    record = read_container(tiny).record("hada_p2")
+    numbers = np.arange(32, dtype="<f4")
+    numbers[place] = value
+    broken = bytearray(tiny)
+    broken[record.offset_bytes : record.offset_bytes + record.size_bytes] = numbers.tobytes()
+    assert engine_verdict(engine, bytes(broken)) == python_verdict(bytes(broken)) == "cact_bad_value"
 
 
 @settings(deadline=None, max_examples=60)

@@ -10,7 +10,7 @@ from needle.model.export import RefTokenizer, parse_tokenizer_blob
 from builder.cact.reader import read_container
 from builder.cact.tokenizer import parse_tokenizer
 from builder.errors import SessionError
-from tests.engine.tokenizers import LETTERS, MARKERS, oracle, tokenizers, with_tokenizer
+from tests.engine.tokenizers import LETTERS, MARKERS, oracle, tokenizer_of, tokenizers, with_tokenizer
 
 SPELLINGS = [
     "<|im_end|>",
@@ -55,6 +55,28 @@ def test_any_vocabulary_splits_text_as_sentencepiece_splits_it(engine, container
     model, processor = engine.open(with_tokenizer(container, tokenizer)), oracle(tokenizer)
     for text in some:
         assert model.encode(text) == list(processor.encode(text)), text
+
+
+NESTED = ("<", "<a", "<ab", "<abcd", "<ac", "b<", "b<ab")
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "text", "pieces"),
+    [
+        (tokenizer_of({"a": 0, "aa": -1}), "aaaaa", ["aa", "aa", "a"]),
+        (tokenizer_of({"a": 0, "b": 0, "ab": -1, "ba": -1}), "babab", ["ba", "ba", "b"]),
+        (tokenizer_of({"a": 0, "aa": -2, "ab": -1, "b": 0}), "aab", ["a", "ab"]),
+        (tokenizer_of({"a": 0, "b": 0}, NESTED), "<abc<ab<abcd<acb<abd", None),
+        (tokenizer_of({"a": 0, "b": 0}, NESTED), "<aab<ad<b<<abcb<", None),
+        (tokenizer_of({"▁": 0, "▁a": -1, "a": 0}, ("<",), dummy=True), "<a a  a", None),
+        (tokenizer_of({"a": 0}), " a é", None),
+    ],
+)
+def test_ties_and_markers_within_markers_go_as_in_sentencepiece(engine, container, tokenizer, text, pieces):
+    found = engine.open(with_tokenizer(container, tokenizer)).encode(text)
+    assert found == list(oracle(tokenizer).encode(text))
+    if pieces:
+        assert [tokenizer.pieces[token_id].text for token_id in found] == pieces
 
 
 @settings(deadline=None, max_examples=40)

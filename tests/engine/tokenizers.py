@@ -30,13 +30,21 @@ def tokenizers(draw: st.DrawFn) -> Tokenizer:
     texts = st.text(LETTERS, min_size=1, max_size=4).filter(lambda text: text not in markers)
     normal = draw(st.lists(texts, unique=True, min_size=2, max_size=24))
     scores = draw(st.lists(st.integers(-6, 0), min_size=len(normal), max_size=len(normal)))
+    scored = {text: float(score) for text, score in zip(normal, scores, strict=True)}
+    return tokenizer_of(scored, tuple(markers), dummy=draw(st.booleans()))
+
+
+def tokenizer_of(
+    normal: dict[str, float], markers: tuple[str, ...] = (), *, dummy: bool = False
+) -> Tokenizer:
+    """A vocabulary with these pieces and scores."""
     pieces = (
         *SPECIALS,
         *(Piece(text, 0.0, PieceType.USER_DEFINED) for text in markers),
         *BYTES,
-        *(Piece(text, float(score), PieceType.NORMAL) for text, score in zip(normal, scores, strict=True)),
+        *(Piece(text, score, PieceType.NORMAL) for text, score in normal.items()),
     )
-    return Tokenizer(pieces, 0, 1, 2, 3, add_dummy_prefix=draw(st.booleans()), byte_fallback=True)
+    return Tokenizer(pieces, 0, 1, 2, 3, add_dummy_prefix=dummy, byte_fallback=True)
 
 
 def oracle(tokenizer: Tokenizer) -> sentencepiece.SentencePieceProcessor:
