@@ -29,21 +29,83 @@ static int best_numerator(const float value[16], double largest) {
     return best;
 }
 
-void sg_fixed_levels_set(struct sg_fixed_levels *levels, const float value[16], enum sg_numerics numerics) {
+static void set_numbers(struct sg_fixed_levels *levels, const int number[16]) {
+    for (size_t i = 0; i < 16; i++) {
+        levels->number[i] = (int16_t)number[i];
+        levels->low[i] = (uint8_t)number[i];
+        levels->high[i] = (uint8_t)((uint16_t)number[i] >> 8);
+    }
+}
+
+static void set_even_levels(struct sg_fixed_levels *levels, const float value[16], enum sg_rounding rounding) {
     double largest = 0.0;
     for (size_t i = 0; i < 16; i++) {
         const double magnitude = value[i] < 0.0f ? -(double)value[i] : (double)value[i];
         if (magnitude > largest) largest = magnitude;
     }
-    *levels = (struct sg_fixed_levels){0};
     if (largest == 0.0) return;
-    const int numerator = numerics == SG_NUMERICS_FAST ? SG_FAST_MAX : best_numerator(value, largest);
-    levels->unit = (float)(largest / numerator);
+    const int numerator = rounding == SG_ROUNDING_8 ? SG_FAST_MAX : best_numerator(value, largest);
+    int number[16];
     for (size_t i = 0; i < 16; i++) {
         const double scaled = (double)value[i] * numerator / largest;
-        levels->number[i] = (int16_t)(scaled + (scaled < 0 ? -0.5 : 0.5));
-        levels->low[i] = (uint8_t)levels->number[i];
-        levels->high[i] = (uint8_t)((uint16_t)levels->number[i] >> 8);
+        number[i] = (int)(scaled + (scaled < 0 ? -0.5 : 0.5));
+    }
+    set_numbers(levels, number);
+    levels->unit = (float)(largest / numerator);
+}
+
+/* The line value = unit * number + shift that is nearest to the 16 points. Returns the sum of squared errors. */
+static double fit_line(const float value[16], const int number[16], double *unit, double *shift) {
+    double sum_n = 0.0, sum_v = 0.0, sum_nn = 0.0, sum_nv = 0.0, error = 0.0;
+    for (size_t i = 0; i < 16; i++) {
+        sum_n += number[i];
+        sum_v += (double)value[i];
+        sum_nn += (double)number[i] * number[i];
+        sum_nv += number[i] * (double)value[i];
+    }
+    *unit = (16.0 * sum_nv - sum_n * sum_v) / (16.0 * sum_nn - sum_n * sum_n);
+    *shift = (sum_v - *unit * sum_n) / 16.0;
+    for (size_t i = 0; i < 16; i++) {
+        const double difference = *unit * number[i] + *shift - (double)value[i];
+        error += difference * difference;
+    }
+    return error;
+}
+
+/* Whole numbers from -64 to 63 and a fractional offset: of all spans of the numbers and eight phases of rounding, the one
+ * with the least squared error. */
+static void set_offset_levels(struct sg_fixed_levels *levels, const float value[16]) {
+    double lowest = (double)value[0], highest = lowest, least = -1.0;
+    for (size_t i = 1; i < 16; i++) {
+        if ((double)value[i] < lowest) lowest = (double)value[i];
+        if ((double)value[i] > highest) highest = (double)value[i];
+    }
+    if (highest == lowest) return;
+    for (int span = 127; span > 63; span--) {
+        for (int phase = 0; phase < 8; phase++) {
+            int number[16], most = 0;
+            for (size_t i = 0; i < 16; i++) {
+                number[i] = (int)(((double)value[i] - lowest) / (highest - lowest) * span + phase * 0.125 + 0.5);
+                if (number[i] > most) most = number[i];
+            }
+            double unit, shift;
+            const double error = fit_line(value, number, &unit, &shift);
+            if (most > 127 || (least >= 0.0 && error >= least)) continue;
+            least = error;
+            for (size_t i = 0; i < 16; i++) number[i] -= 64;
+            set_numbers(levels, number);
+            levels->unit = (float)unit;
+            levels->offset = (float)(shift / unit + 64.0);
+        }
+    }
+}
+
+void sg_fixed_levels_set(struct sg_fixed_levels *levels, const float value[16], enum sg_rounding rounding) {
+    *levels = (struct sg_fixed_levels){0};
+    if (rounding == SG_ROUNDING_7) {
+        set_offset_levels(levels, value);
+    } else {
+        set_even_levels(levels, value, rounding);
     }
 }
 
@@ -67,10 +129,10 @@ static void measure_group(const float x[SG_GROUP], float *largest, float *larges
     *largest_run = most_run;
 }
 
-static float unit_of_group(const float x[SG_GROUP], enum sg_numerics numerics) {
+static float unit_of_group(const float x[SG_GROUP], enum sg_rounding rounding) {
     float largest, largest_run;
     measure_group(x, &largest, &largest_run);
-    if (numerics == SG_NUMERICS_FAST) return largest * (1.0f / SG_FAST_MAX);
+    if (rounding != SG_ROUNDING_16) return largest * (1.0f / SG_FAST_MAX);
     const float by_value = largest * (1.0f / SG_EXACT_VALUE_MAX);
     const float by_run = largest_run * (1.0f / SG_EXACT_RUN_SUM_MAX);
     return by_value > by_run ? by_value : by_run;
@@ -82,15 +144,18 @@ void sg_fixed_put_scalar(struct sg_fixed *fixed, uint32_t token, const float *x,
         float group[SG_GROUP] = {0};
         memcpy(group, x + g * SG_GROUP, taken * sizeof *group);
         sg_rotate_scalar(group, 1);
-        float unit = unit_of_group(group, fixed->numerics);
+        float unit = unit_of_group(group, fixed->rounding);
         if (!(unit >= SG_UNIT_MIN)) unit = 0.0f;
         const float inverse = unit > 0.0f ? 1.0f / unit : 0.0f;
         const size_t place = g * fixed->token_count + token;
         fixed->unit[place] = unit;
         int16_t *number = fixed->number + place * SG_GROUP;
+        int32_t sum = 0;
         for (size_t i = 0; i < SG_GROUP; i++) {
             number[sg_fixed_place(i)] = (int16_t)sg_round_half_away(group[i] * inverse);
+            sum += number[sg_fixed_place(i)];
         }
+        fixed->sum[place] = (float)sum;
     }
 }
 

@@ -1,7 +1,8 @@
 /* Fixed point: levels and activations as whole numbers with a unit, so that sums of products are exact.
  *
  * Owns: the rounding of levels and activations, which is part of the contract (docs/numerics.md, "Fixed point").
- * `exact` has activations of 16 bits and levels of 15, `fast` has 8 and 8.
+ * `exact` is rounding to 16 bits (levels to 15); `fast` has activations of 8 bits, and levels of 8 in generation 2, as the
+ * official engine there, and of 7 in generation 3, as one relaxed dot product takes them.
  * Knows nothing of: matrices, models, layers.
  *
  * `sg_fixed_put` exists twice, plain C and WebAssembly SIMD, with the same bits; `-DSG_SCALAR` takes the plain one. */
@@ -10,8 +11,6 @@
 
 #include <stddef.h>
 #include <stdint.h>
-
-#include "saguaro.h"
 
 #define SG_GROUP 128u /* weights per norm, and the size of the Hadamard rotation */
 
@@ -22,26 +21,31 @@
 #define SG_EXACT_VALUE_MAX 32767
 #define SG_EXACT_RUN_SUM_MAX 131064
 #define SG_FAST_MAX 127
+
+enum sg_rounding { SG_ROUNDING_16, SG_ROUNDING_8, SG_ROUNDING_7, SG_ROUNDING_COUNT };
 #define SG_UNIT_MIN 0x1p-100f /* a group whose unit is below counts as zero: 1 / unit must stay finite */
 
-/* level[code] = number[code] * unit, nearly. `low` and `high` are the bytes of `number`, for look-up by swizzle. */
+/* level[code] = (number[code] + offset) * unit, nearly; `offset` is 0 but for 7 bits. `low` and `high` are the bytes of
+ * `number`, for look-up by swizzle. */
 struct sg_fixed_levels {
     int16_t number[16];
     uint8_t low[16], high[16];
-    float unit;
+    float unit, offset;
 };
 
 /* Where element i of a group stands: in each run of 16 the even elements come first, as codes come out of a byte. */
 static inline size_t sg_fixed_place(size_t i) { return i / 16 * 16 + i % 2 * 8 + i % 16 / 2; }
 
 /* Rotated activations of up to SG_TOKEN_BLOCK tokens. number: (group_count, token_count, 128) int16, 16-byte aligned,
- * elements at sg_fixed_place; unit: (group_count, token_count) f32. */
+ * elements at sg_fixed_place; unit: (group_count, token_count) f32; sum, of the same shape: the sum of the numbers, for 8
+ * and 7 bits. Built with relaxed SIMD, 8 and 7 bits stand as bytes (product_relaxed.c). */
 struct sg_fixed {
     int16_t *number;
     float *unit;
+    float *sum;
     uint32_t group_count;
     uint32_t token_count;
-    enum sg_numerics numerics;
+    enum sg_rounding rounding;
 };
 
 /* The nearest int16, halves away from zero; beyond the range the nearest end, and 0 for NaN: as SIMD saturates. */
@@ -52,7 +56,7 @@ static inline int32_t sg_round_half_away(float x) {
     return shifted == shifted ? (int32_t)shifted : 0;
 }
 
-void sg_fixed_levels_set(struct sg_fixed_levels *levels, const float value[16], enum sg_numerics numerics);
+void sg_fixed_levels_set(struct sg_fixed_levels *levels, const float value[16], enum sg_rounding rounding);
 
 /* Makes room for `token_count` tokens of `column_count` columns; each is then put, in any order. */
 static inline void sg_fixed_begin(struct sg_fixed *fixed, size_t column_count, uint32_t token_count) {

@@ -37,7 +37,7 @@ ALWAYS_INLINE float largest_lane(v128_t v) {
 }
 
 /* unit_of_group of fixed.c; v holds 8 times the four vectors of rotate_16. */
-ALWAYS_INLINE float unit_of_group(const v128_t v[32], enum sg_numerics numerics) {
+ALWAYS_INLINE float unit_of_group(const v128_t v[32], enum sg_rounding rounding) {
     v128_t most = wasm_f32x4_splat(0.0f), most_run = most, quads = most;
     for (size_t i = 0; i < 8; i++) {
         const v128_t *part = v + 4 * i;
@@ -52,7 +52,7 @@ ALWAYS_INLINE float unit_of_group(const v128_t v[32], enum sg_numerics numerics)
         if (i % 2 == 0) quads = sums;
         else most_run = wasm_f32x4_pmax(most_run, wasm_f32x4_add(quads, sums));
     }
-    if (numerics == SG_NUMERICS_FAST) return largest_lane(most) * (1.0f / SG_FAST_MAX);
+    if (rounding != SG_ROUNDING_16) return largest_lane(most) * (1.0f / SG_FAST_MAX);
     const float by_value = largest_lane(most) * (1.0f / SG_EXACT_VALUE_MAX);
     const float by_run = largest_lane(most_run) * (1.0f / SG_EXACT_RUN_SUM_MAX);
     return by_value > by_run ? by_value : by_run;
@@ -63,7 +63,54 @@ ALWAYS_INLINE v128_t round_half_away(v128_t v) {
     return wasm_i32x4_trunc_sat_f32x4(wasm_f32x4_add(v, half));
 }
 
-static void put_group(const float *x, enum sg_numerics numerics, int16_t *number, float *unit_out) {
+/* 16-bit numbers: out[0] evens and out[1] odds of 16 elements; returns the sums of four lanes. */
+ALWAYS_INLINE v128_t round_16(const v128_t v[4], v128_t inverse, v128_t out[2]) {
+    for (size_t k = 0; k < 2; k++) {
+        out[k] = wasm_i16x8_narrow_i32x4(round_half_away(wasm_f32x4_mul(v[2 * k], inverse)),
+                                         round_half_away(wasm_f32x4_mul(v[2 * k + 1], inverse)));
+    }
+    const v128_t ones = wasm_i16x8_splat(1);
+    return wasm_i32x4_add(wasm_i32x4_dot_i16x8(out[0], ones), wasm_i32x4_dot_i16x8(out[1], ones));
+}
+
+#ifdef __wasm_relaxed_simd__
+/* Bytes as product_relaxed.c reads them: 32 elements from four vectors of numbers. */
+ALWAYS_INLINE void store_bytes(enum sg_rounding rounding, const v128_t number[4], int8_t *out) {
+    for (size_t k = 0; k < 2; k++) {
+        const v128_t bytes = wasm_i8x16_narrow_i16x8(number[k], number[k + 2]), zero = wasm_i8x16_splat(0);
+        if (rounding == SG_ROUNDING_7) {
+            wasm_v128_store(out + 16 * k, bytes);
+        } else {
+            wasm_v128_store(out + 16 * k, wasm_i8x16_max(bytes, zero));
+            wasm_v128_store(out + 16 * k + SG_GROUP, wasm_i8x16_max(wasm_i8x16_sub(zero, bytes), zero));
+        }
+    }
+}
+#endif
+
+/* Stores the rounded numbers of one group; returns their sum. */
+ALWAYS_INLINE float store_group(const v128_t v[32], enum sg_rounding rounding, v128_t inverse, int16_t *number) {
+    v128_t sums = wasm_i32x4_splat(0);
+    for (size_t i = 0; i < 4; i++) {
+        v128_t rounded[4];
+        for (size_t k = 0; k < 2; k++) {
+            sums = wasm_i32x4_add(sums, round_16(v + 8 * i + 4 * k, inverse, rounded + 2 * k));
+        }
+#ifdef __wasm_relaxed_simd__
+        if (rounding != SG_ROUNDING_16) {
+            store_bytes(rounding, rounded, (int8_t *)number + 32 * i);
+            continue;
+        }
+#else
+        (void)rounding;
+#endif
+        for (size_t k = 0; k < 4; k++) wasm_v128_store(number + 32 * i + 8 * k, rounded[k]);
+    }
+    return (float)(wasm_i32x4_extract_lane(sums, 0) + wasm_i32x4_extract_lane(sums, 1) +
+                   wasm_i32x4_extract_lane(sums, 2) + wasm_i32x4_extract_lane(sums, 3));
+}
+
+static void put_group(const float *x, struct sg_fixed *fixed, size_t place) {
     v128_t v[32];
     for (size_t i = 0; i < 8; i++) rotate_16(x + 16 * i, v + 4 * i);
     for (size_t k = 0; k < 4; k += 2) { /* stride 8: the first and second eight of each sixteen */
@@ -83,15 +130,11 @@ static void put_group(const float *x, enum sg_numerics numerics, int16_t *number
         }
     }
     for (size_t i = 0; i < 32; i++) v[i] = wasm_f32x4_mul(v[i], wasm_f32x4_splat(INVERSE_SQRT_128));
-    float unit = unit_of_group(v, numerics);
+    float unit = unit_of_group(v, fixed->rounding);
     if (!(unit >= SG_UNIT_MIN)) unit = 0.0f;
     const v128_t inverse = wasm_f32x4_splat(unit > 0.0f ? 1.0f / unit : 0.0f);
-    for (size_t i = 0; i < 32; i += 2) {
-        wasm_v128_store(number + 4 * i,
-                        wasm_i16x8_narrow_i32x4(round_half_away(wasm_f32x4_mul(v[i], inverse)),
-                                                round_half_away(wasm_f32x4_mul(v[i + 1], inverse))));
-    }
-    *unit_out = unit;
+    fixed->unit[place] = unit;
+    fixed->sum[place] = store_group(v, fixed->rounding, inverse, fixed->number + place * SG_GROUP);
 }
 
 void sg_fixed_put_simd(struct sg_fixed *fixed, uint32_t token, const float *x, size_t column_count) {
@@ -104,7 +147,7 @@ void sg_fixed_put_simd(struct sg_fixed *fixed, uint32_t token, const float *x, s
             memcpy(padded, at, left * sizeof *padded);
             at = padded;
         }
-        put_group(at, fixed->numerics, fixed->number + place * SG_GROUP, fixed->unit + place);
+        put_group(at, fixed, place);
     }
 }
 

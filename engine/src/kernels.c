@@ -10,8 +10,9 @@ void sg_levels_set(struct sg_levels *levels, const float *values, size_t count) 
     for (size_t i = 0; i < 16; i++) {
         levels->value[i] = i < count ? values[i] : 0.0f;
     }
-    sg_fixed_levels_set(&levels->fixed[SG_NUMERICS_EXACT], levels->value, SG_NUMERICS_EXACT);
-    sg_fixed_levels_set(&levels->fixed[SG_NUMERICS_FAST], levels->value, SG_NUMERICS_FAST);
+    for (int rounding = 0; rounding < SG_ROUNDING_COUNT; rounding++) {
+        sg_fixed_levels_set(&levels->fixed[rounding], levels->value, (enum sg_rounding)rounding);
+    }
 }
 
 void sg_unpack_group(const uint8_t *packed, uint32_t code_bits, uint8_t codes[SG_GROUP]) {

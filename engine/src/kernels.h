@@ -15,10 +15,10 @@
 
 #define SG_TOKEN_BLOCK 64u /* tokens that share one reading of a weight; prefill works in blocks of this size */
 
-/* What the codes of one width stand for: as floats, and in fixed point by numerics. */
+/* What the codes of one width stand for: as floats, and in fixed point by rounding. */
 struct sg_levels {
     float value[16];
-    struct sg_fixed_levels fixed[2];
+    struct sg_fixed_levels fixed[SG_ROUNDING_COUNT];
 };
 
 /* A (row_count, column_count) matrix in its file form: codes packed least significant bit first, row after row, each

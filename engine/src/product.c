@@ -27,7 +27,7 @@ static float group_sum_fast(const int16_t *level, const int16_t *number) {
 
 void sg_product_scalar(const struct sg_matrix *matrix, uint32_t first_row, uint32_t row_count,
                        const struct sg_fixed *x, float *y, size_t y_stride) {
-    const struct sg_fixed_levels *levels = &matrix->levels->fixed[x->numerics];
+    const struct sg_fixed_levels *levels = &matrix->levels->fixed[x->rounding];
     const size_t group_bytes = SG_GROUP / 8 * matrix->code_bits;
     for (size_t r = 0; r < row_count; r++) {
         for (size_t t = 0; t < x->token_count; t++) y[t * y_stride + r] = 0.0f;
@@ -41,8 +41,9 @@ void sg_product_scalar(const struct sg_matrix *matrix, uint32_t first_row, uint3
             for (size_t t = 0; t < x->token_count; t++) {
                 const size_t place = g * x->token_count + t;
                 const int16_t *number = x->number + place * SG_GROUP;
-                const float sum = x->numerics == SG_NUMERICS_FAST ? group_sum_fast(level, number)
-                                                                  : group_sum_exact(level, number);
+                const float sum = x->rounding == SG_ROUNDING_16
+                                      ? group_sum_exact(level, number)
+                                      : group_sum_fast(level, number) + levels->offset * x->sum[place];
                 y[t * y_stride + r] += sum * (norm * x->unit[place]);
             }
         }

@@ -14,6 +14,7 @@ static struct sg_fixed take_fixed(struct sg_arena *arena, uint64_t tokens, uint6
     struct sg_fixed fixed = {0};
     fixed.number = sg_arena_take(arena, tokens * groups * SG_GROUP, sizeof *fixed.number);
     fixed.unit = take_floats(arena, tokens * groups);
+    fixed.sum = take_floats(arena, tokens * groups);
     return fixed;
 }
 
@@ -117,7 +118,9 @@ int sg_session_set_numerics(struct sg_session *session, uint32_t numerics, struc
     if (session->now.position) {
         return sg_fail(error, SG_STATUS_BAD_STATE, "session.position", 0, session->now.position, 0);
     }
-    session->work.flat.numerics = session->work.operand.numerics = (enum sg_numerics)numerics;
+    const enum sg_rounding fast = session->model->geometry.generation == 2 ? SG_ROUNDING_8 : SG_ROUNDING_7;
+    const enum sg_rounding rounding = numerics == SG_NUMERICS_FAST ? fast : SG_ROUNDING_16;
+    session->work.flat.rounding = session->work.operand.rounding = rounding;
     return SG_STATUS_OK;
 }
 

@@ -58,6 +58,20 @@ def probe_engine(build: ModuleType, tmp_path_factory: pytest.TempPathFactory) ->
     return Engine(build.compile_wasm(output, probes=[HERE / "probe.c"]).read_bytes())
 
 
+@pytest.fixture(scope="session")
+def relaxed_probe_engine(build: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    output = tmp_path_factory.mktemp("relaxed") / "probe.wasm"
+    return Engine(build.compile_wasm(output, relaxed=True, probes=[HERE / "probe.c"]).read_bytes())
+
+
+@pytest.fixture(params=["plain", "relaxed"])
+def any_probe(request: pytest.FixtureRequest) -> Instance:
+    """A probe of either module: with relaxed SIMD, or without."""
+    name = "probe_engine" if request.param == "plain" else "relaxed_probe_engine"
+    engine: Engine = request.getfixturevalue(name)
+    return engine.instance()
+
+
 @pytest.fixture
 def probe(probe_engine: Engine) -> Instance:
     return probe_engine.instance()

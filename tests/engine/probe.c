@@ -35,12 +35,12 @@ void probe_rotate(float *x, size_t group_count, int simd) {
 }
 
 /* `values` are the 16 levels; `blob` is a CQ blob: codes, then norms; x: (token_count, columns). `room` holds the tokens in
- * fixed point: 2 bytes per padded column, then 4 per group. Rows from 1 on. */
+ * fixed point: 2 bytes per padded column, then 8 per group. Rows from 1 on. */
 PROBE(probe_product)
 void probe_product(const uint8_t *blob, const float *values, uint32_t code_bits, uint32_t rows, uint32_t columns,
-                   const float *x, uint32_t token_count, int16_t *room, float *y, uint32_t numerics, int simd);
+                   const float *x, uint32_t token_count, int16_t *room, float *y, uint32_t rounding, int simd);
 void probe_product(const uint8_t *blob, const float *values, uint32_t code_bits, uint32_t rows, uint32_t columns,
-                   const float *x, uint32_t token_count, int16_t *room, float *y, uint32_t numerics, int simd) {
+                   const float *x, uint32_t token_count, int16_t *room, float *y, uint32_t rounding, int simd) {
     struct sg_levels levels;
     sg_levels_set(&levels, values, 16);
     const size_t padded = sg_padded(columns);
@@ -51,8 +51,9 @@ void probe_product(const uint8_t *blob, const float *values, uint32_t code_bits,
                                      .column_count = columns,
                                      .group_count = (uint32_t)(padded / SG_GROUP),
                                      .code_bits = code_bits};
-    struct sg_fixed fixed = {.number = room, .numerics = (enum sg_numerics)numerics};
+    struct sg_fixed fixed = {.number = room, .rounding = (enum sg_rounding)rounding};
     fixed.unit = (float *)(void *)(room + token_count * padded);
+    fixed.sum = fixed.unit + token_count * (padded / SG_GROUP);
     sg_fixed_begin(&fixed, columns, token_count);
     for (uint32_t t = 0; t < token_count; t++) {
         (simd ? sg_fixed_put_simd : sg_fixed_put_scalar)(&fixed, t, x + (size_t)t * columns, columns);

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from builder.runtime.engine import Engine
 from builder.runtime.status import STATUS_CODES
 from tests.engine.damage import damaged
+from tests.engine.generation_2 import HEADER, write_generation_2
 from tests.engine.test_container import python_verdict
 from tests.parity.random_models import GEOMETRIES
 
@@ -50,13 +51,19 @@ def sanitized(build, gcc, tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
-def test_plain_c_simd_and_native_builds_give_the_same_logits(engine, build, native, random_files, tmp_path):
+def test_plain_c_simd_relaxed_and_native_builds_give_the_same_logits(
+    engine, build, native, random_files, tmp_path
+):
     scalar = Engine(build.compile_wasm(tmp_path / "scalar.wasm", scalar=True).read_bytes())
-    paths = [random_files[name] for name in GEOMETRIES]
+    relaxed = Engine(build.compile_wasm(tmp_path / "relaxed.wasm", relaxed=True).read_bytes())
+    paths = [*(random_files[name] for name in GEOMETRIES), tmp_path / "generation_2.cact"]
+    paths[-1].write_bytes(write_generation_2(HEADER, seed=31))
     expected = [("ok", digest(engine, path)) for path in paths]
-    assert [("ok", digest(scalar, path)) for path in paths] == expected
+    for build_of_it in (scalar, relaxed):
+        assert [("ok", digest(build_of_it, path)) for path in paths] == expected
     for path in paths:
-        assert digest(scalar, path, "fast") == digest(engine, path, "fast")
+        fast = digest(engine, path, "fast")
+        assert digest(scalar, path, "fast") == digest(relaxed, path, "fast") == fast
     assert drive(native, paths) == expected
 
 
