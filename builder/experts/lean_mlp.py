@@ -1,11 +1,15 @@
-"""The gated MLP of Llama, Qwen and Mistral without two of its temporary tensors.
+"""The gated MLP of Llama, Qwen and Mistral in a form that costs less; for experts only, never for the anchor.
 
-Owns: one faster form of `down(act(gate(x)) * up(x))`, used for experts only; the anchor is never touched.
+Owns: two ways to compute `down(act(gate(x)) * up(x))` faster while autograd is off.
 Does not know: routes, packages.
+Source: measured with bench/experts.py and a loop over cold weights, one thread, MKL on an AMD EPYC.
 
-At 4096 tokens the two temporaries cost about 5 % of a routed layer on a CPU: memory that is written, read
-once and given back. The form is taken only where the module's `forward` uses nothing but its four parts, and
-where it gives the same bits on a probe.
+1. In place: two temporaries less, which is 5 % of a routed layer at 4096 tokens. The same bits.
+2. Few rows: a group often has 2 to 8 tokens, and for these MKL computes W X' in 0.52 to 0.86 of the time of
+   X W' (float32; bfloat16 takes another library and gains nothing). The same map, summed in another order.
+
+The form is taken only where the module's `forward` uses nothing but its four parts, and where the first way
+gives the module's bits on a probe.
 """
 
 from __future__ import annotations
@@ -16,11 +20,13 @@ from torch.nn import functional
 
 PARTS = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 SILU_NAMES = {"SiLU", "SiLUActivation"}  # torch's and transformers' class
-PROBE_ROWS = 3
+FEW_ROWS_MAX = 8
+PIECE_ROWS_MAX = 4  # above, W X' gets slow
+PROBE_ROWS = FEW_ROWS_MAX + 1
 
 
 class LeanGatedMlp(nn.Module):
-    """`down(act(gate(x)) * up(x))` that multiplies in place while autograd is off."""
+    """`down(act(gate(x)) * up(x))`."""
 
     def __init__(
         self, gate_proj: nn.Linear, up_proj: nn.Linear, down_proj: nn.Linear, act_fn: nn.Module
@@ -31,15 +37,24 @@ class LeanGatedMlp(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., D)."""
-        gate = self.gate_proj(x)
         if torch.is_grad_enabled():
-            return self._down(self.act_fn(gate) * self.up_proj(x))
+            output: Tensor = self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
+            return output
+        gate = _project(x, self.gate_proj)
         active = functional.silu(gate, inplace=True) if self.is_silu else self.act_fn(gate)
-        return self._down(active.mul_(self.up_proj(x)))
+        return _project(active.mul_(_project(x, self.up_proj)), self.down_proj)
 
-    def _down(self, inner: Tensor) -> Tensor:
-        output: Tensor = self.down_proj(inner)
+
+def _project(x: Tensor, linear: nn.Linear) -> Tensor:
+    """(..., in) -> (..., out), without autograd; a fresh tensor."""
+    row_count = x.numel() // x.shape[-1]
+    is_plain = x.dtype == torch.float32 and x.device.type == "cpu" and linear.bias is None
+    if not (is_plain and 2 <= row_count <= FEW_ROWS_MAX):
+        output: Tensor = linear(x)
         return output
+    pieces = torch.split(x.reshape(row_count, -1), PIECE_ROWS_MAX)
+    rows = torch.cat([torch.mm(linear.weight, piece.t()).t() for piece in pieces])  # (n, out)
+    return rows.reshape(*x.shape[:-1], -1)
 
 
 def lean_or_same(expert: nn.Module) -> nn.Module:
