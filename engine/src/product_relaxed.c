@@ -53,16 +53,25 @@ ALWAYS_INLINE void one_token(const struct job *job, uint32_t code_bits, bool sev
     for (size_t row = job->first_row; row < job->row_end; row += ROWS) {
         const struct four_rows rows = rows_at(job->matrix, row, job->row_end);
         v128_t total = wasm_f32x4_splat(0.0f);
-        for (size_t g = 0; g < job->matrix->group_count; g++) {
-            const struct token_group x = token_group_at(job, g, 0);
-            v128_t lanes[ROWS];
-#pragma clang loop unroll(full)
+        for (size_t first = 0; first < job->matrix->group_count; first += RUN_GROUPS) {
+            const size_t left = job->matrix->group_count - first, count = left < RUN_GROUPS ? left : RUN_GROUPS;
+            v128_t lanes[RUN_GROUPS][ROWS];
+#pragma clang loop unroll(disable)
             for (size_t k = 0; k < ROWS; k++) {
-                lanes[k] = lane_sums(code_bits, seven, rows.codes[k] + g * group_bytes, &x, table);
+                const uint8_t *codes = rows.codes[k] + first * group_bytes;
+#pragma clang loop unroll(disable)
+                for (size_t g = 0; g < count; g++, codes += group_bytes) {
+                    const struct token_group x = token_group_at(job, first + g, 0);
+                    lanes[g][k] = lane_sums(code_bits, seven, codes, &x, table);
+                }
             }
-            v128_t sums = add_lanes(lanes);
-            if (seven) sums = wasm_i32x4_add(sums, start_of(x.sum));
-            total = add_whole(total, sums, &x, offset, norms_of(&rows, g));
+            for (size_t g = 0; g < count; g++) {
+                const struct token_group x = token_group_at(job, first + g, 0);
+                const v128_t norm = norms_of(&rows, first + g);
+                v128_t sums = add_lanes(lanes[g]);
+                if (seven) sums = wasm_i32x4_add(sums, start_of(x.sum));
+                total = add_whole(total, sums, &x, offset, norm);
+            }
         }
         store_rows(job, 0, row, total);
     }

@@ -11,6 +11,7 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define ROWS 4u /* rows per vector */
+#define RUN_GROUPS 8u /* groups of one row that are read in one run: prefetchers follow one stream, not four */
 
 #define LOW_BYTES(a, b) wasm_i8x16_shuffle(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
 #define HIGH_BYTES(a, b) wasm_i8x16_shuffle(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
