@@ -1,136 +1,10 @@
-/* Integer mathematics of guided coding. See delta_guide.h. */
+/* What a shift means for a row: norms and contexts, in integers. See delta_guide.h; the tables are in
+ * delta_guide_table.c. */
 #include "delta_guide.h"
 
-/* Normal distribution function at i / 32, in 1/65536. */
-static const uint32_t normal_cdf[161] = {
-    32768, 33585, 34401, 35216, 36028, 36837, 37642, 38442, 39237, 40026, 40807, 41581,
-    42347, 43104, 43852, 44589, 45316, 46031, 46735, 47426, 48104, 48770, 49422, 50060,
-    50684, 51293, 51888, 52468, 53033, 53582, 54116, 54635, 55138, 55626, 56099, 56555,
-    56997, 57423, 57835, 58231, 58612, 58979, 59331, 59670, 59994, 60305, 60602, 60886,
-    61158, 61417, 61664, 61899, 62123, 62336, 62537, 62729, 62911, 63083, 63245, 63399,
-    63544, 63681, 63810, 63931, 64045, 64152, 64253, 64347, 64435, 64518, 64595, 64668,
-    64735, 64798, 64856, 64910, 64961, 65008, 65051, 65092, 65129, 65164, 65195, 65225,
-    65252, 65277, 65300, 65321, 65341, 65359, 65375, 65390, 65404, 65416, 65428, 65438,
-    65448, 65456, 65464, 65471, 65478, 65484, 65489, 65494, 65498, 65502, 65506, 65509,
-    65512, 65514, 65517, 65519, 65521, 65522, 65524, 65525, 65527, 65528, 65529, 65529,
-    65530, 65531, 65531, 65532, 65533, 65533, 65533, 65534, 65534, 65534, 65534, 65535,
-    65535, 65535, 65535, 65535, 65535, 65535, 65535, 65536, 65536, 65536, 65536, 65536,
-    65536, 65536, 65536, 65536, 65536, 65536, 65536, 65536, 65536, 65536, 65536, 65536,
-    65536, 65536, 65536, 65536, 65536,
-};
-#define CDF_ONE 65536
-#define CDF_LAST 160
-
-/* 16 * 2^(i / 3), rounded: standard deviations of prediction errors, in 1/65536 of a norm. */
-static const int32_t noise_units[SG_GUIDE_NOISE_COUNT] = {16,  20,  25,  32,  40,  51,  64,  81,  102, 128, 161,
-                                                          203, 256, 323, 406, 512, 645, 813, 1024, 1290, 1625};
-
-#define SUBCELLS 16
-/* Five standard deviations of a rotated weight, whose variance is 1/128: where the outermost cells are cut off. */
-#define OUTER_EDGE 28963
-
-/* `z` in 1/8192. */
-static uint32_t cdf(int64_t z) {
-    const int64_t size = z < 0 ? -z : z, step = size >> 8;
-    uint32_t value = CDF_ONE;
-    if (step < CDF_LAST)
-        value = normal_cdf[step] +
-                (((normal_cdf[step + 1] - normal_cdf[step]) * (uint32_t)(size & 255)) >> 8);
-    return z < 0 ? CDF_ONE - value : value;
-}
-
-/* One cell of the base's quantiser, cut into pieces: where a float weight with this code may have been. */
-struct cell {
-    int32_t place[SUBCELLS];
-    uint32_t weight[SUBCELLS];
-    uint32_t total;
-};
-
-/* sqrt(128) * 8192 / 65536 in 1/4096. */
-static uint32_t weight_cdf(int32_t place) { return cdf(((int64_t)place * 5793) >> 12); }
-
-static void cut_cell(struct cell *cell, int32_t low, int32_t high) {
-    cell->total = 0;
-    for (int32_t i = 0; i < SUBCELLS; i++) {
-        const int32_t from = low + (high - low) * i / SUBCELLS, to = low + (high - low) * (i + 1) / SUBCELLS;
-        cell->place[i] = (from + to) / 2;
-        cell->weight[i] = weight_cdf(to) - weight_cdf(from) + 1; /* never 0: the far tails are tiny */
-        cell->total += cell->weight[i];
-    }
-}
-
-/* Share of the cell that lies below `edge` after errors of the given spread, in 1/65536. */
-static uint32_t share_below(const struct cell *cell, int32_t edge, int32_t noise) {
-    const int32_t reach = 5 * noise, per_noise = (8192 << 8) / noise;
-    uint64_t sum = 0;
-    if (edge >= cell->place[SUBCELLS - 1] + reach)
-        return CDF_ONE;
-    if (edge <= cell->place[0] - reach)
-        return 0;
-    for (int32_t i = 0; i < SUBCELLS; i++)
-        sum += (uint64_t)cell->weight[i] * cdf((int64_t)(edge - cell->place[i]) * per_noise >> 8);
-    return (uint32_t)(sum / cell->total);
-}
-
-struct quantiser {
-    uint32_t count;
-    uint32_t code[SG_RANS_SYMBOLS];        /* codes by rising level */
-    int32_t edge[SG_RANS_SYMBOLS + 1];     /* cell i lies between edge[i] and edge[i + 1] */
-};
-
-static int sort_levels(struct quantiser *quantiser, const struct sg_guide_shape *shape) {
-    const uint32_t count = 1u << shape->code_bits;
-    quantiser->count = count;
-    for (uint32_t code = 0; code < count; code++) {
-        uint32_t at = code;
-        for (; at > 0 && shape->level[quantiser->code[at - 1]] > shape->level[code]; at--)
-            quantiser->code[at] = quantiser->code[at - 1];
-        quantiser->code[at] = code;
-    }
-    quantiser->edge[0] = -OUTER_EDGE;
-    quantiser->edge[count] = OUTER_EDGE;
-    for (uint32_t i = 0; i < count; i++) {
-        const int32_t level = shape->level[quantiser->code[i]];
-        if (level <= quantiser->edge[0] || level >= OUTER_EDGE)
-            return 0;
-        if (i) {
-            const int32_t below = shape->level[quantiser->code[i - 1]];
-            if (below == level)
-                return 0;
-            quantiser->edge[i] = (below + level) >> 1;
-        }
-    }
-    return 1;
-}
-
-int sg_guide_table_build(struct sg_guide_table *table, const struct sg_guide_shape *shape) {
-    struct quantiser quantiser;
-    table->shape.code_bits = 0;
-    if (!sort_levels(&quantiser, shape))
-        return 0;
-    const int32_t noise = noise_units[shape->noise];
-    const uint32_t spread = SG_RANS_ONE - shape->floor * quantiser.count;
-    for (uint32_t i = 0; i < quantiser.count; i++) {
-        struct cell cell;
-        cut_cell(&cell, quantiser.edge[i], quantiser.edge[i + 1]);
-        for (uint32_t bucket = 0; bucket < SG_GUIDE_BUCKETS; bucket++) {
-            const int32_t width = 1 << shape->bucket_shift;
-            const int32_t shift = ((int32_t)bucket - (int32_t)SG_GUIDE_BUCKETS / 2) * width + width / 2;
-            uint32_t frequency[SG_RANS_SYMBOLS] = {0}, below = 0;
-            for (uint32_t j = 0; j < quantiser.count; j++) {
-                const uint32_t end =
-                    j + 1 == quantiser.count
-                        ? spread
-                        : (share_below(&cell, quantiser.edge[j + 1] - shift, noise) * spread) >> 16;
-                frequency[quantiser.code[j]] = end - below + shape->floor;
-                below = end;
-            }
-            sg_rans_row_from_frequencies(&table->row[quantiser.code[i] * SG_GUIDE_BUCKETS + bucket], frequency);
-        }
-    }
-    table->shape = *shape;
-    return 1;
-}
+#if defined(__wasm_simd128__) && !defined(SG_SCALAR)
+#include <wasm_simd128.h>
+#endif
 
 static int32_t within_16_bits(int32_t value) {
     return value > INT16_MAX ? INT16_MAX : value < INT16_MIN ? INT16_MIN : value;
@@ -200,28 +74,118 @@ static int32_t ratio_from_square(int64_t square) {
     return (int32_t)square_root((uint64_t)kept << 6);
 }
 
+#if defined(__wasm_simd128__) && !defined(SG_SCALAR)
+
+/* Levels of eight codes: low and high bytes are looked up apart. */
+static inline v128_t levels_of(const struct sg_guide_shape *shape, v128_t codes) {
+    const v128_t first = wasm_v128_load(shape->level), second = wasm_v128_load(shape->level + 8);
+    const v128_t low = wasm_i8x16_shuffle(first, second, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const v128_t high = wasm_i8x16_shuffle(first, second, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    const v128_t index = wasm_u8x16_narrow_i16x8(codes, codes);
+    return wasm_i8x16_shuffle(wasm_i8x16_swizzle(low, index), wasm_i8x16_swizzle(high, index), 0, 16, 1, 17, 2, 18, 3,
+                              19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+
+static inline int32_t sum_of(v128_t four) {
+    return wasm_i32x4_extract_lane(four, 0) + wasm_i32x4_extract_lane(four, 1) + wasm_i32x4_extract_lane(four, 2) +
+           wasm_i32x4_extract_lane(four, 3);
+}
+
+static inline v128_t add_products(v128_t sum, v128_t a, v128_t b, uint32_t shift) {
+    sum = wasm_i32x4_add(sum, wasm_i32x4_shr(wasm_i32x4_extmul_low_i16x8(a, b), shift));
+    return wasm_i32x4_add(sum, wasm_i32x4_shr(wasm_i32x4_extmul_high_i16x8(a, b), shift));
+}
+
+static void project(struct sg_guide_group *group, const struct sg_guide_shape *shape, const int16_t *shift,
+                    int32_t ratio, const uint16_t *old_codes, int32_t *square) {
+    const v128_t factor = wasm_i16x8_splat((int16_t)ratio);
+    v128_t projection = wasm_i32x4_const_splat(0), squares = projection;
+    for (uint32_t i = 0; i < SG_PATCH_GROUP_CODES; i += 8) {
+        const v128_t from = wasm_v128_load(shift + i);
+        const v128_t d = wasm_i16x8_narrow_i32x4(wasm_i32x4_shr(wasm_i32x4_extmul_low_i16x8(from, factor), 12),
+                                                 wasm_i32x4_shr(wasm_i32x4_extmul_high_i16x8(from, factor), 12));
+        wasm_v128_store(group->d + i, d);
+        projection = add_products(projection, levels_of(shape, wasm_v128_load(old_codes + i)), d, 6);
+        squares = add_products(squares, d, d, 8);
+    }
+    group->old_projection = sum_of(projection);
+    *square = sum_of(squares);
+}
+
+static inline v128_t buckets_of(v128_t moved, v128_t level, v128_t inverse, uint32_t bucket_shift) {
+    const v128_t far = wasm_i32x4_sub(wasm_i32x4_shr(wasm_i32x4_mul(moved, inverse), 15), level);
+    const v128_t bucket = wasm_i32x4_add(wasm_i32x4_shr(far, bucket_shift), wasm_i32x4_const_splat(128));
+    return wasm_i32x4_min(wasm_i32x4_max(bucket, wasm_i32x4_const_splat(0)), wasm_i32x4_const_splat(255));
+}
+
+static void place(const struct sg_guide_group *group, const struct sg_guide_shape *shape, int32_t inverse_rho,
+                  const uint16_t *old_codes, uint16_t *contexts) {
+    const v128_t inverse = wasm_i32x4_splat(inverse_rho);
+    for (uint32_t i = 0; i < SG_PATCH_GROUP_CODES; i += 8) {
+        const v128_t codes = wasm_v128_load(old_codes + i), level = levels_of(shape, codes);
+        const v128_t moved = wasm_i16x8_add_sat(level, wasm_v128_load(group->d + i));
+        const v128_t low = buckets_of(wasm_i32x4_extend_low_i16x8(moved), wasm_i32x4_extend_low_i16x8(level), inverse,
+                                      shape->bucket_shift);
+        const v128_t high = buckets_of(wasm_i32x4_extend_high_i16x8(moved), wasm_i32x4_extend_high_i16x8(level),
+                                       inverse, shape->bucket_shift);
+        wasm_v128_store(contexts + i, wasm_v128_or(wasm_i16x8_shl(codes, 8), wasm_i16x8_narrow_i32x4(low, high)));
+    }
+}
+
+static int32_t project_new(const struct sg_guide_group *group, const struct sg_guide_shape *shape,
+                           const uint8_t *new_codes) {
+    v128_t projection = wasm_i32x4_const_splat(0);
+    for (uint32_t i = 0; i < SG_PATCH_GROUP_CODES; i += 8)
+        projection = add_products(projection, levels_of(shape, wasm_u16x8_load8x8(new_codes + i)),
+                                  wasm_v128_load(group->d + i), 6);
+    return sum_of(projection);
+}
+
+#else
+
+/* d of a group, and its products with the old levels and with itself. */
+static void project(struct sg_guide_group *group, const struct sg_guide_shape *shape, const int16_t *shift,
+                    int32_t ratio, const uint16_t *old_codes, int32_t *square) {
+    group->old_projection = *square = 0;
+    for (uint32_t i = 0; i < SG_PATCH_GROUP_CODES; i++) {
+        const int32_t d = within_16_bits((shift[i] * ratio) >> 12);
+        group->d[i] = (int16_t)d;
+        group->old_projection += (shape->level[old_codes[i]] * d) >> 6;
+        *square += (d * d) >> 8;
+    }
+}
+
+static void place(const struct sg_guide_group *group, const struct sg_guide_shape *shape, int32_t inverse_rho,
+                  const uint16_t *old_codes, uint16_t *contexts) {
+    for (uint32_t i = 0; i < SG_PATCH_GROUP_CODES; i++) {
+        const int32_t level = shape->level[old_codes[i]];
+        const int32_t moved = (within_16_bits(level + group->d[i]) * inverse_rho) >> 15;
+        const int32_t bucket = ((moved - level) >> shape->bucket_shift) + (int32_t)SG_GUIDE_BUCKETS / 2;
+        contexts[i] = (uint16_t)(old_codes[i] * SG_GUIDE_BUCKETS +
+                                 (uint32_t)(bucket < 0     ? 0
+                                            : bucket > 255 ? 255
+                                                           : bucket));
+    }
+}
+
+static int32_t project_new(const struct sg_guide_group *group, const struct sg_guide_shape *shape,
+                           const uint8_t *new_codes) {
+    int32_t projection = 0;
+    for (uint32_t i = 0; i < SG_PATCH_GROUP_CODES; i++)
+        projection += (shape->level[new_codes[i]] * group->d[i]) >> 6;
+    return projection;
+}
+
+#endif
+
 void sg_guide_group_contexts(struct sg_guide_group *group, const struct sg_guide_shape *shape, const int16_t *shift,
                              uint32_t row_norm, uint32_t old_norm, const uint16_t *old_codes, uint16_t *contexts) {
     const int32_t ratio = is_plain(row_norm) && is_plain(old_norm) ? norm_ratio(row_norm, old_norm) : 0;
-    int32_t projection = 0, square = 0;
-    int32_t levels[SG_PATCH_GROUP_CODES];
-    for (uint32_t i = 0; i < SG_PATCH_GROUP_CODES; i++) {
-        const int32_t d = within_16_bits((shift[i] * ratio) >> 12);
-        levels[i] = shape->level[old_codes[i]];
-        group->d[i] = (int16_t)d;
-        projection += (levels[i] * d) >> 6;
-        square += (d * d) >> 8;
-    }
+    int32_t square = 0;
+    project(group, shape, shift, ratio, old_codes, &square);
     group->old_norm = old_norm;
-    group->old_projection = projection;
-    group->rho = ratio_from_square(((int64_t)1 << 26) + 2 * (int64_t)projection + 4 * (int64_t)square);
-    const int32_t inverse = (int32_t)(((uint32_t)1 << 31) / (uint32_t)group->rho);
-    for (uint32_t i = 0; i < SG_PATCH_GROUP_CODES; i++) {
-        const int32_t moved = (within_16_bits(levels[i] + group->d[i]) * inverse) >> 15;
-        int32_t bucket = ((moved - levels[i]) >> shape->bucket_shift) + (int32_t)SG_GUIDE_BUCKETS / 2;
-        bucket = bucket < 0 ? 0 : bucket > 255 ? 255 : bucket;
-        contexts[i] = (uint16_t)(old_codes[i] * SG_GUIDE_BUCKETS + (uint32_t)bucket);
-    }
+    group->rho = ratio_from_square(((int64_t)1 << 26) + 2 * (int64_t)group->old_projection + 4 * (int64_t)square);
+    place(group, shape, (int32_t)(((uint32_t)1 << 31) / (uint32_t)group->rho), old_codes, contexts);
 }
 
 /* norm * rho / 65536 as fp16 bits, to the nearest; kept among the positive normal numbers. */
@@ -240,11 +204,8 @@ static uint32_t scaled_norm(uint32_t norm, int32_t rho) {
  * and that of the new code for x1, the errors within both cells halve each other. */
 uint32_t sg_guide_norm(const struct sg_guide_group *group, const struct sg_guide_shape *shape,
                        const uint8_t *new_codes) {
-    int32_t projection = 0;
     if (!is_plain(group->old_norm))
         return group->old_norm;
-    for (uint32_t i = 0; i < SG_PATCH_GROUP_CODES; i++)
-        projection += (shape->level[new_codes[i]] * group->d[i]) >> 6;
-    const int64_t moved = ((int64_t)projection * group->rho) >> 16;
+    const int64_t moved = ((int64_t)project_new(group, shape, new_codes) * group->rho) >> 16;
     return scaled_norm(group->old_norm, ratio_from_square(((int64_t)1 << 26) + group->old_projection + moved));
 }

@@ -5,7 +5,7 @@
 
 #include "cursor.h"
 
-#ifdef __wasm_simd128__
+#if defined(__wasm_simd128__) && !defined(SG_SCALAR)
 #include <wasm_simd128.h>
 #endif
 
@@ -24,7 +24,7 @@ int sg_rans_decoder_init(struct sg_rans_decoder *decoder, const uint8_t *stream,
 
 /* How many symbols end at or before `slot`: the symbol that owns it. */
 static inline uint32_t find_symbol(const struct sg_rans_row *row, uint32_t slot) {
-#ifdef __wasm_simd128__
+#if defined(__wasm_simd128__) && !defined(SG_SCALAR)
     const v128_t wanted = wasm_i16x8_splat((int16_t)slot);
     const v128_t low = wasm_i16x8_le(wasm_v128_load(row->end + 1), wanted);
     const v128_t high = wasm_i16x8_le(wasm_v128_load(row->end + 9), wanted);
