@@ -1,9 +1,9 @@
 """Prefill and decode speed of the engine in wasmtime, next to needle-rs (native) on the same file.
 
-    python -m bench.engine [MODEL.cact] [--prompt-words 180] [--new-tokens 64] [--rounds 5] [--json]
+    python -m bench.engine [MODEL.cact] [--prompt-words 180] [--new-tokens 24] [--rounds 7] [--json]
 
 Without MODEL the demo base is exported first. All run on one thread and take turns; times are CPU time of the
-process, which others hardly disturb, and the best round is shown. needle-rs tells no times: its prefill
+process, which others hardly disturb; the least of the rounds counts. needle-rs tells no times: its prefill
 is an answer of one token, its decode what the longer answer takes more. The last line is one JSON document.
 """
 
@@ -39,28 +39,27 @@ def query_of(word_count: int) -> str:
     return " ".join((QUERY * word_count).split()[:word_count])
 
 
-def engine_speed(model: EngineModel, ids: list[int], new_tokens: int) -> tuple[float, float]:
-    """Tokens per second of prefill and decode."""
+def engine_seconds(model: EngineModel, ids: list[int], new_tokens: int) -> tuple[float, float]:
+    """CPU seconds of prefill, and of prefill and decode."""
     session = model.session(len(ids) + new_tokens)
     started = time.process_time()
     session.append(ids)
     prefilled = time.process_time()
     for _ in range(new_tokens):
         session.append([int(session.logits().argmax())])
-    return len(ids) / (prefilled - started), new_tokens / (time.process_time() - prefilled)
+    return prefilled - started, time.process_time() - started
 
 
-def needle_rs_speed(
-    generate: Callable[[int], list[int]], prompt_tokens: int, new_tokens: int
-) -> tuple[float, float]:
-    """As `engine_speed`; a decode speed of 0 where the model ends its answer at once."""
+def needle_rs_seconds(generate: Callable[[int], list[int]], new_tokens: int) -> tuple[float, float]:
+    """CPU seconds of an answer of one token, and of a longer one. It must not end by itself."""
     started = time.process_time()
     generate(1)
     one = time.process_time() - started
     started = time.process_time()
-    made = len(generate(new_tokens))
-    more = time.process_time() - started - one
-    return prompt_tokens / one, (made - 1) / more if made > 1 and more > 0 else 0.0
+    made = len(generate(new_tokens + 1))
+    if made != new_tokens + 1:
+        sys.exit(f"needle-rs ended its answer after {made} tokens; give another model or fewer --new-tokens")
+    return one, time.process_time() - started
 
 
 def measure(path: Path, query: str, new_tokens: int, rounds: int) -> dict[str, Any]:
@@ -78,11 +77,13 @@ def measure(path: Path, query: str, new_tokens: int, rounds: int) -> dict[str, A
     def generate(count: int) -> list[int]:
         return list(peer.generate(query, TOOLS, max_new_tokens=count)["token_ids"])
 
-    speeds: dict[str, list[tuple[float, float]]] = {name: [] for name in (*NUMERICS, PEER)}
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in (*NUMERICS, PEER)}
     for _ in range(rounds):
         for name in NUMERICS:
-            speeds[name].append(engine_speed(models[name], ids, new_tokens))
-        speeds[PEER].append(needle_rs_speed(generate, len(ids), new_tokens))
+            seconds[name].append(engine_seconds(models[name], ids, new_tokens))
+        seconds[PEER].append(needle_rs_seconds(generate, new_tokens))
+    prefill = {name: min(row[0] for row in rows) for name, rows in seconds.items()}
+    decode = {name: min(row[1] for row in rows) - prefill[name] for name, rows in seconds.items()}
     wasm = resources.files("builder.runtime").joinpath("engine.wasm").read_bytes()
     return {
         "model": path.name,
@@ -93,8 +94,8 @@ def measure(path: Path, query: str, new_tokens: int, rounds: int) -> dict[str, A
         "engine_wasm_gzip_bytes": len(gzip.compress(wasm, 9, mtime=0)),
         "open_ms": round(opened * 1000, 1),
         "memory_mb": round(model.memory_bytes / 1e6, 1),
-        "prefill_tps": {name: round(max(row[0] for row in rows)) for name, rows in speeds.items()},
-        "decode_tps": {name: round(max(row[1] for row in rows)) for name, rows in speeds.items()},
+        "prefill_tps": {name: round(len(ids) / value) for name, value in prefill.items()},
+        "decode_tps": {name: round(new_tokens / value) for name, value in decode.items()},
     }
 
 
@@ -112,8 +113,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("model", type=Path, nargs="?", help="a .cact file (default: the demo base)")
     parser.add_argument("--prompt-words", type=int, default=180)
-    parser.add_argument("--new-tokens", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--new-tokens", type=int, default=24)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="print the JSON line only")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
