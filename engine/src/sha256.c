@@ -6,6 +6,10 @@
 
 #include "saguaro.h"
 
+#if defined(__wasm_simd128__) && !defined(SG_SCALAR)
+#include <wasm_simd128.h>
+#endif
+
 static const uint32_t round_constants[64] = {
     0x428a2f98u, 0x71374491u, 0xb5c0fbcfu, 0xe9b5dba5u, 0x3956c25bu, 0x59f111f1u, 0x923f82a4u, 0xab1c5ed5u,
     0xd807aa98u, 0x12835b01u, 0x243185beu, 0x550c7dc3u, 0x72be5d74u, 0x80deb1feu, 0x9bdc06a7u, 0xc19bf174u,
@@ -19,12 +23,13 @@ static const uint32_t round_constants[64] = {
 #define ROTATE(x, count) (((x) >> (count)) | ((x) << (32 - (count))))
 
 /* One round; the caller rotates the names of the eight words instead of moving their values. The majority is
- * b ^ ((a ^ b) & (b ^ c)), whose last factor is the first one of the round before: `was` carries it. */
+ * b ^ ((a ^ b) & (b ^ c)), whose last factor is the first one of the round before: `was` carries it. `w` holds message
+ * words with their constants added. */
 #define ROUND(a, b, c, d, e, f, g, h, i)                                                                       \
     do {                                                                                                       \
         const uint32_t sum_1 = ROTATE(e, 6) ^ ROTATE(e, 11) ^ ROTATE(e, 25);                                   \
         const uint32_t sum_0 = ROTATE(a, 2) ^ ROTATE(a, 13) ^ ROTATE(a, 22);                                   \
-        const uint32_t mixed = h + sum_1 + (g ^ (e & (f ^ g))) + constants[i] + w[i];                          \
+        const uint32_t mixed = h + sum_1 + (g ^ (e & (f ^ g))) + w[i];                          \
         const uint32_t now = a ^ b;                                                                            \
         d += mixed;                                                                                            \
         h = mixed + sum_0 + (b ^ (now & was));                                                                 \
@@ -43,29 +48,96 @@ static const uint32_t round_constants[64] = {
         ROUND(b, c, d, e, f, g, h, a, i + 7);                                                                  \
     } while (0)
 
-/* The next 16 words of the message schedule, in place: all that it needs is in the last 16. */
-static inline void extend(uint32_t w[16]) {
-    for (int i = 0; i < 16; i++) {
-        const uint32_t w_15 = w[(i + 1) & 15], w_2 = w[(i + 14) & 15];
-        w[i] += (ROTATE(w_15, 7) ^ ROTATE(w_15, 18) ^ (w_15 >> 3)) + w[(i + 9) & 15] +
-                (ROTATE(w_2, 17) ^ ROTATE(w_2, 19) ^ (w_2 >> 10));
+/* The last 16 words of the message schedule; each call adds constants and makes the next 16. */
+#if defined(__wasm_simd128__) && !defined(SG_SCALAR)
+
+struct schedule {
+    v128_t word[4];
+};
+
+#define ROTATE_4(x, count) wasm_v128_or(wasm_u32x4_shr(x, count), wasm_i32x4_shl(x, 32 - (count)))
+
+static inline v128_t small_sigma_0(v128_t x) {
+    return wasm_v128_xor(wasm_v128_xor(ROTATE_4(x, 7), ROTATE_4(x, 18)), wasm_u32x4_shr(x, 3));
+}
+
+static inline v128_t small_sigma_1(v128_t x) {
+    return wasm_v128_xor(wasm_v128_xor(ROTATE_4(x, 17), ROTATE_4(x, 19)), wasm_u32x4_shr(x, 10));
+}
+
+/* Four words after the sixteen in a, b, c, d. The last two need the first two, so the second sigma comes in halves. */
+static inline v128_t next_four(v128_t a, v128_t b, v128_t c, v128_t d) {
+    const v128_t zero = wasm_i32x4_const_splat(0);
+    const v128_t before = wasm_i32x4_add(small_sigma_0(wasm_i32x4_shuffle(a, b, 1, 2, 3, 4)),
+                                         wasm_i32x4_shuffle(c, d, 1, 2, 3, 4));
+    const v128_t first = wasm_i32x4_add(wasm_i32x4_add(a, before),
+                                        small_sigma_1(wasm_i32x4_shuffle(d, zero, 2, 3, 4, 4)));
+    return wasm_i32x4_add(first, small_sigma_1(wasm_i32x4_shuffle(zero, first, 0, 0, 4, 5)));
+}
+
+static inline void load_block(struct schedule *schedule, const uint8_t *data) {
+    for (int i = 0; i < 4; i++) {
+        const v128_t bytes = wasm_v128_load(data + 16 * i);
+        schedule->word[i] =
+            wasm_i8x16_shuffle(bytes, bytes, 3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12);
     }
 }
 
+static inline void add_constants(const struct schedule *schedule, const uint32_t *constants, uint32_t w[16]) {
+    for (int i = 0; i < 4; i++)
+        wasm_v128_store(w + 4 * i, wasm_i32x4_add(schedule->word[i], wasm_v128_load(constants + 4 * i)));
+}
+
+static inline void extend(struct schedule *schedule) {
+    v128_t *word = schedule->word;
+    word[0] = next_four(word[0], word[1], word[2], word[3]);
+    word[1] = next_four(word[1], word[2], word[3], word[0]);
+    word[2] = next_four(word[2], word[3], word[0], word[1]);
+    word[3] = next_four(word[3], word[0], word[1], word[2]);
+}
+
+#else
+
+struct schedule {
+    uint32_t word[16];
+};
+
+static inline void load_block(struct schedule *schedule, const uint8_t *data) {
+    for (int i = 0; i < 16; i++)
+        schedule->word[i] = (uint32_t)data[4 * i] << 24 | (uint32_t)data[4 * i + 1] << 16 |
+                            (uint32_t)data[4 * i + 2] << 8 | data[4 * i + 3];
+}
+
+static inline void add_constants(const struct schedule *schedule, const uint32_t *constants, uint32_t w[16]) {
+    for (int i = 0; i < 16; i++)
+        w[i] = schedule->word[i] + constants[i];
+}
+
+static inline void extend(struct schedule *schedule) {
+    uint32_t *word = schedule->word;
+    for (int i = 0; i < 16; i++) {
+        const uint32_t w_15 = word[(i + 1) & 15], w_2 = word[(i + 14) & 15];
+        word[i] += (ROTATE(w_15, 7) ^ ROTATE(w_15, 18) ^ (w_15 >> 3)) + word[(i + 9) & 15] +
+                   (ROTATE(w_2, 17) ^ ROTATE(w_2, 19) ^ (w_2 >> 10));
+    }
+}
+
+#endif
+
 static void compress(uint32_t state[8], const uint8_t *data, size_t block_count) {
     for (; block_count; block_count--, data += 64) {
+        struct schedule schedule;
         uint32_t w[16];
-        for (int i = 0; i < 16; i++)
-            w[i] = (uint32_t)data[4 * i] << 24 | (uint32_t)data[4 * i + 1] << 16 |
-                   (uint32_t)data[4 * i + 2] << 8 | data[4 * i + 3];
         uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
         uint32_t e = state[4], f = state[5], g = state[6], h = state[7], was = b ^ c;
+        load_block(&schedule, data);
         for (const uint32_t *constants = round_constants;; constants += 16) {
+            add_constants(&schedule, constants, w);
             EIGHT_ROUNDS(0);
             EIGHT_ROUNDS(8);
             if (constants == round_constants + 48)
                 break;
-            extend(w);
+            extend(&schedule);
         }
         state[0] += a, state[1] += b, state[2] += c, state[3] += d;
         state[4] += e, state[5] += f, state[6] += g, state[7] += h;
