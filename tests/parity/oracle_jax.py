@@ -19,7 +19,6 @@ from needle.model.export import read_export
 
 MLP = ("d1", "d2", "b2", "d3", "d4", "w1a", "w1b", "w2a", "w2b", "w3a", "w3b", "cond_v", "cond_u")
 HEAD_TENSORS = ("probes", "gain", "query", "row_bias", "proj", "bias")
-HEAD_NAMES = ("embedding", "confidence", "router")
 PAD_ID = 0
 LENGTH_STEP = 128
 
@@ -45,12 +44,12 @@ class JaxOracle:
         """What each probe head says of the tokens, (outputs,) f32; the confidence before its sigmoid."""
 
         def all_heads(model: SimpleAttentionNetwork, tokens: jax.Array) -> dict[str, jax.Array]:
-            said = (
-                model.forward_embedding(tokens),
-                model.forward_confidence(tokens),
-                model.forward_router(tokens),
-            )
-            return dict(zip(("embedding", "confidence", "router"), said, strict=True))
+            cells = model._head_cells(tokens)  # what upstream's `forward_*` give to their heads
+            return {
+                "embedding": model.embedding_head(*cells)[0],
+                "confidence": model.confidence_head(*cells)[..., 0],
+                "router": model.router_head(*cells),
+            }
 
         model = SimpleAttentionNetwork(self.config)
         apply = jax.jit(lambda params, tokens: model.apply({"params": params}, tokens, method=all_heads))

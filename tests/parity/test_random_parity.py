@@ -13,7 +13,7 @@ from builder.reference.prompts import PromptTemplate, render_prompt
 from builder.reference.session import ReferenceModel
 from builder.runtime.interface import Sampling
 from tests.parity.compare import REFERENCE_TO_JAX, distance
-from tests.parity.oracle_jax import HEAD_NAMES, JaxOracle
+from tests.parity.oracle_jax import JaxOracle
 from tests.parity.oracle_needle_rs import NeedleRsOracle
 from tests.parity.random_models import EVERY_GEOMETRY
 
@@ -78,9 +78,10 @@ def test_jax_reads_the_same_from_every_probe_head(random_files):
     model = ReferenceModel(container)
     [(_, ids)] = prompts(model, count=1)
     theirs = JaxOracle(random_files["everything"]).heads(ids)
+    assert set(theirs) == set(container.head_names)
     theirs["confidence"] = 1 / (1 + np.exp(-theirs["confidence"]))
     with torch.inference_mode():
         cells = model.network.cells(torch.tensor([ids]))
-        for name in HEAD_NAMES:
+        for name in container.head_names:
             ours = ProbeHead(container, name)(cells)[0].numpy()
             np.testing.assert_allclose(ours, theirs[name], rtol=0, atol=HEAD_TOLERANCE)
