@@ -46,7 +46,7 @@ def test_random_models_score_alike(pair):
         session = model.session(len(ids) + 40)
         session.append(ids)
         scores.append([session.score(range(30, 30 + count)) for count in (0, 1, 2, 40)])
-    np.testing.assert_allclose(scores[0], scores[1], rtol=1e-5, atol=0)
+    np.testing.assert_allclose(scores[0], scores[1], rtol=ENGINE_TO_REFERENCE, atol=0)
 
 
 def test_an_id_that_has_no_logit_cannot_be_scored(random_files):

@@ -62,6 +62,10 @@ def test_top_k_keeps_the_likeliest(top_k, allowed):
     assert set(draws(top_k=top_k)) == allowed
 
 
+def test_among_equal_logits_the_lower_ids_are_kept():
+    assert set(draws(200, logits=np.zeros(500, np.float32), top_k=3)) == {0, 1, 2}
+
+
 @pytest.mark.parametrize(
     ("top_p", "allowed"), [(1e-6, {1}), (0.37, {1}), (0.39, {1, 3}), (0.9, {1, 2, 3}), (1.0, set(range(6)))]
 )
