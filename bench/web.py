@@ -4,14 +4,17 @@
 
 Owns: the browser's rows: page on the wire, first visit, rebuild, prefill and decode. The demo family, or with
 --full-size the one of bench.full_size_family, is packed and served from this machine, so the network costs
-nothing. Rebuild is the worker's own work: patch, SHA-256, opening; its bytes are at hand. Figures are the
-best of the rounds; needle-rs runs on one thread. The last line is one JSON document.
+nothing. Rebuild (patch, SHA-256, opening; bytes at hand), prefill and decode are CPU seconds of the worker's
+thread as Linux counts them, and of this process for needle-rs on one thread, so others hardly disturb; each
+worker answers once before it is measured. The first visit is wall time. The least of the rounds counts; prefill
+is an answer of one token, decode what a longer one takes more. The last line is one JSON document.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import runpy
 import sys
 import tempfile
@@ -21,7 +24,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from bench.engine import DEMO, PEER, TOOLS, needle_rs, needle_rs_speed, query_of
+from bench.engine import DEMO, PEER, TOOLS, needle_rs, query_of
 from bench.pack import weigh
 from builder.cact.reader import read_container
 from builder.cact.sentencepiece_model import read_sentencepiece
@@ -49,35 +52,36 @@ FIRST_QUESTION = "what is a saguaro?"
 # Hot sampling: an answer that goes on, whatever the model was trained for.
 SAMPLING = {"temperature": 5, "top_p": 1, "top_k": 0, "seed": 7}
 
-# Drives one worker by hand: rebuild a member from bytes at hand, then let it answer.
-DRIVE_WORKER = """async ([app, id, prompt, newTokens, sampling]) => {
+# Rebuilds a member in a worker of its own from bytes at hand, and keeps the channel for ANSWER.
+OPEN = """async ([app, id]) => {
   const at = (path) => new URL(`${app}/${path}`, document.baseURI);
   const { Channel } = await import(at('family/channel.js'));
   const manifest = await (await fetch('family.json')).json();
   const spec = [manifest.base, manifest.router, ...manifest.specialists].find((member) => member?.id === id);
   const fetched = async ({ path }) => new Uint8Array(await (await fetch(path)).arrayBuffer());
-  const whole = async ({ parts }) => (await Promise.all(parts.map(fetched)));
+  const all = ({ parts }) => Promise.all(parts.map(fetched));
   const engine = await WebAssembly.compile(await fetched(manifest.engine));
   const isPatch = spec.delivery.kind === 'patch';
-  const streams = isPatch ? { patch: await whole(spec.delivery), base: await whole(manifest.base.delivery) }
-    : { file: await whole(spec.delivery) };
-  const channel = new Channel(new Worker(at('worker/worker.js'), { type: 'module' }), 60000);
-  await channel.request('hello', { protocol: 1, abi: manifest.engine.abi, engine });
-  const start = performance.now();
+  const own = await all(spec.delivery);
+  const streams = isPatch ? { patch: own, base: await all(manifest.base.delivery) } : { file: own };
   const identity = ({ bytes, sha256 }) => ({ bytes, sha256 });
-  const base = isPatch ? identity(manifest.base) : null;
-  let loading = await channel.request('open', { file: identity(spec), base, numerics: manifest.numerics });
-  while (loading.wants) {
-    const stream = loading.wants;
-    const bytes = streams[stream].shift().buffer;
-    loading = await channel.request('feed', { stream, bytes }, { transfer: [bytes] });
-  }
-  const rebuildMs = performance.now() - start;
-  const request = { prompts: [prompt], maxNewTokens: newTokens, sampling, trace: false };
-  const { promptTokens, prefillMs, tokenIds, decodeMs } = await channel.request('generate', request);
-  channel.close(new Error('done'));
-  const decode = { newTokens: tokenIds.length, decodeMs };
-  return { rebuildMs, promptTokens, prefillMs, ...decode, memoryMb: loading.memoryBytes / 1e6 };
+  const opening = { file: identity(spec), base: isPatch ? identity(manifest.base) : null };
+  globalThis.channel = new Channel(new Worker(at('worker/worker.js'), { type: 'module' }), 60000);
+  await channel.request('hello', { protocol: 1, abi: manifest.engine.abi, engine });
+  globalThis.rebuild = async () => {
+    let loading = await channel.request('open', { ...opening, numerics: manifest.numerics });
+    while (loading.wants) {
+      const stream = loading.wants;
+      const bytes = streams[stream].shift().buffer;
+      loading = await channel.request('feed', { stream, bytes }, { transfer: [bytes] });
+    }
+    return loading.memoryBytes;
+  };
+}"""
+ANSWER = """async ([prompt, maxNewTokens, sampling]) => {
+  const request = { prompts: [prompt], maxNewTokens, sampling, trace: false };
+  const { promptTokens, tokenIds } = await channel.request('generate', request);
+  return [promptTokens, tokenIds.length];
 }"""
 
 
@@ -130,24 +134,29 @@ def measure(site: Path, folder: Path, query: str, new_tokens: int, rounds: int) 
     base = folder / "base.cact"
     base.write_bytes(open_site(site).member_bytes("base"))
     prompt = f"<|im_start|>user\n<tools>{TOOLS}</tools>\n{query}<|im_end|>\n<|im_start|>assistant\n"
-    member = manifest.specialists[0].id
+    rows: list[dict[str, dict[str, float]]] = []
     visits: list[dict[str, float]] = []
-    rebuilt: list[dict[str, float]] = []
-    spoken: list[dict[str, float]] = []
-    native: list[tuple[float, float]] = []
     with serving(SiteServer(site)) as server, sync_playwright() as playwright:
         browser = runpy.run_path(str(CONFIG))["launch"](playwright)
         for _ in range(rounds):
+            patched = worker_costs(browser, server.url, manifest.app.path, manifest.specialists[0].id)
+            whole = worker_costs(browser, server.url, manifest.app.path, "base", prompt, new_tokens)
+            native = native_costs(base, query, int(whole["new_tokens"]))
             visits.append(first_visit(browser, server.url))
-            page = browser.new_page()
-            page.goto(server.url)
-            work = [manifest.app.path, member, prompt, new_tokens, SAMPLING]
-            rebuilt.append(page.evaluate(DRIVE_WORKER, work))
-            spoken.append(page.evaluate(DRIVE_WORKER, [manifest.app.path, "base", *work[2:]]))
-            page.context.close()
-            native.append(native_speed(base, query, int(spoken[-1]["promptTokens"]), new_tokens))
+            rows.append({"patched": patched, "chromium": whole, PEER: native})
         version = browser.version
         browser.close()
+
+    def least(runner: str, name: str) -> float:
+        return min(row[runner][name] for row in rows)
+
+    def tokens_per_second(runner: str, prompt_tokens: float) -> tuple[int, int]:
+        prefill = least(runner, "prefill_s")
+        decode = least(runner, "answer_s") - prefill
+        return round(prompt_tokens / prefill), round(least(runner, "new_tokens") / decode)
+
+    prompt_tokens = least("chromium", "prompt_tokens")
+    speeds = {runner: tokens_per_second(runner, prompt_tokens) for runner in ("chromium", PEER)}
     return {
         "family": manifest.name,
         "chromium": version,
@@ -155,20 +164,59 @@ def measure(site: Path, folder: Path, query: str, new_tokens: int, rounds: int) 
         **weigh(site),
         "model_bytes": manifest.base.bytes,
         "patch_bytes": manifest.specialists[0].delivery.bytes,
-        "prompt_tokens": int(spoken[0]["promptTokens"]),
         **{name: round(min(visit[name] for visit in visits)) for name in visits[0]},
-        "rebuild_patch_ms": round(min(run["rebuildMs"] for run in rebuilt)),
-        "open_whole_ms": round(min(run["rebuildMs"] for run in spoken)),
-        "memory_mb": round(rebuilt[0]["memoryMb"], 1),
-        "prefill_tps": {
-            "chromium": round(max(run["promptTokens"] / run["prefillMs"] for run in spoken) * 1000),
-            PEER: round(max(prefill for prefill, _ in native)),
-        },
-        "decode_tps": {
-            "chromium": round(max(run["newTokens"] / run["decodeMs"] for run in spoken) * 1000),
-            PEER: round(max(decode for _, decode in native)),
-        },
+        "rebuild_patch_ms": round(least("patched", "open_s") * 1000),
+        "open_whole_ms": round(least("chromium", "open_s") * 1000),
+        "memory_mb": round(least("chromium", "memory_mb"), 1),
+        "prompt_tokens": round(prompt_tokens),
+        "prefill_tps": {runner: speed[0] for runner, speed in speeds.items()},
+        "decode_tps": {runner: speed[1] for runner, speed in speeds.items()},
     }
+
+
+def worker_costs(
+    browser: Browser, url: str, app: str, member: str, prompt: str = "", new_tokens: int = 0
+) -> dict[str, float]:
+    """CPU seconds of opening a member and, with a prompt, of answering it."""
+    page = browser.new_page()
+    page.goto(url)
+    page.evaluate(OPEN, [app, member])
+    costs: dict[str, float] = {}
+    start = worker_cpu_seconds()
+    costs["memory_mb"] = page.evaluate("rebuild()") / 1e6
+    costs["open_s"] = worker_cpu_seconds() - start
+    if prompt:
+        page.evaluate(ANSWER, [prompt, new_tokens, SAMPLING])
+        for name, count in (("prefill_s", 1), ("answer_s", new_tokens + 1)):
+            start = worker_cpu_seconds()
+            costs["prompt_tokens"], made = page.evaluate(ANSWER, [prompt, count, SAMPLING])
+            costs[name] = worker_cpu_seconds() - start
+        costs["new_tokens"] = made - 1
+    page.context.close()
+    return costs
+
+
+def worker_cpu_seconds() -> float:
+    """CPU time of all worker threads of this process's browsers, so far."""
+    parents = {int(path.parent.name): _parent(path) for path in Path("/proc").glob("[0-9]*/stat")}
+    total = 0
+    for pid in parents:
+        ancestor = pid
+        while ancestor in parents and ancestor != os.getpid():
+            ancestor = parents[ancestor]
+        if ancestor != os.getpid():
+            continue
+        for thread in Path(f"/proc/{pid}/task").glob("*"):
+            if "DedicatedWorker" in (thread / "comm").read_text():
+                total += int((thread / "schedstat").read_text().split()[0])
+    return total / 1e9
+
+
+def _parent(stat: Path) -> int:
+    try:
+        return int(stat.read_text().rpartition(")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):  # It ended meanwhile.
+        return 0
 
 
 def first_visit(browser: Browser, url: str) -> dict[str, float]:
@@ -196,14 +244,15 @@ def seconds_until(page: Page, selector: str, start: float) -> float:
     return time.perf_counter() - start
 
 
-def native_speed(path: Path, query: str, prompt_tokens: int, new_tokens: int) -> tuple[float, float]:
-    """needle-rs' tokens per second of prefill and decode."""
+def native_costs(path: Path, query: str, new_tokens: int) -> dict[str, float]:
+    """CPU seconds of needle-rs; its longer answer is as long as its model wants."""
     peer = needle_rs.V3Engine.load(str(path))
-
-    def generate(count: int) -> list[int]:
-        return list(peer.generate(query, TOOLS, max_new_tokens=count)["token_ids"])
-
-    return needle_rs_speed(generate, prompt_tokens, new_tokens)
+    costs: dict[str, float] = {}
+    for name, count in (("prefill_s", 1), ("answer_s", new_tokens + 1)):
+        start = time.process_time()
+        made = len(peer.generate(query, TOOLS, max_new_tokens=count)["token_ids"])
+        costs[name] = time.process_time() - start
+    return costs | {"new_tokens": made - 1}
 
 
 def print_table(row: dict[str, Any]) -> None:
