@@ -171,7 +171,13 @@ def _tools(path: Path, member_id: str, tools: ToolFile | list[dict[str, Any]] | 
     for index, tool in enumerate(value):
         if not (isinstance(tool, dict) and isinstance(tool.get("name"), str) and tool["name"]):
             raise FamilyError(f"{path}: {where}[{index}]: must be a tool with a name", code="bad_family")
-    return compact_json(value)
+    try:
+        json.dumps(value, allow_nan=False)
+        text = compact_json(value)
+        text.encode("utf-8")
+    except (TypeError, ValueError) as error:  # TOML has dates, Python's JSON has NaN and lone surrogates.
+        raise FamilyError(f"{path}: {where}: is not JSON: {error}", code="bad_family") from None
+    return text
 
 
 def _tool_file(path: Path, key: str) -> object:

@@ -17,6 +17,7 @@ from builder.errors import FamilyError
 MEMBER_ID = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 """As in docs/formats/manifest.md."""
 RESERVED_IDS = ("base", "router")
+UNION_STEPS = ("ToolFile", "list[dict[str,any]]")
 
 Line = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=200)]
 """Text for people: one line, no control characters."""
@@ -30,7 +31,7 @@ class FamilyTable(_Table):
     """`[family]`: what all members share."""
 
     name: Annotated[str, Field(pattern=f"^{MEMBER_ID.pattern}$")]
-    title: Line
+    title: Annotated[Line, Field(min_length=1)]
     tokenizer: str | None = None
     heads: Literal["keep", "drop-confidence"] = "drop-confidence"
     layers: Annotated[int, Field(ge=2, le=64)] | None = None
@@ -123,8 +124,12 @@ def read_settings(path: Path) -> FamilySettings:
 def _sentence(error: ValidationError) -> str:
     """The first thing that is wrong, as `specialists.0.about: ...`."""
     first = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in first["loc"]) or "file"
+    # `tools` may be two things, and each stands in the path by its type's name.
+    steps = [str(part) for part in first["loc"] if part not in UNION_STEPS]
+    where = ".".join(steps) or "file"
     if first["type"] == "extra_forbidden":
         return f"{where}: is no key of family.toml; see docs/family.md for all keys"
+    if where.endswith(".tools"):
+        return f'{where}: must be a list of tools or {{ file = "tools.json", key = "a.b" }}'
     reason = first["msg"].removeprefix("Value error, ")
     return f"{where}: {reason[0].lower()}{reason[1:]}"

@@ -86,6 +86,11 @@ BAD = {
     "reserved id": (HEAD + BASE + SPECIALIST.replace('"s"', '"base"'), "has the id 'base' twice"),
     "no tools in the list": (HEAD + BASE + "tools = []\n", "base.tools: must be a list of tools"),
     "tool without a name": (HEAD + BASE + "tools = [{a = 1}]\n", "must be a tool with a name"),
+    "tools of another type": (HEAD + BASE + 'tools = "a"\n', "base.tools: must be a list of tools or"),
+    "tools without a file": (HEAD + BASE + 'tools = {key = "a"}\n', "base.tools.file: field required"),
+    "tool with a date": (HEAD + BASE + "tools = [{name = 'a', since = 2020-01-01}]\n", "tools: is not JSON"),
+    "tool with no number": (HEAD + BASE + "tools = [{name = 'a', most = nan}]\n", "tools: is not JSON"),
+    "no title": (HEAD.replace('"F"', '""') + BASE, "family.title: string should have at least 1"),
     "no tool file": (HEAD + BASE + 'tools = {file = "gone.json"}\n', "gone.json: cannot be read"),
     "adapter on a finished base": (
         HEAD + BASE + SPECIALIST.replace("cact", "adapter"),
@@ -116,6 +121,7 @@ def test_a_missing_file_is_refused_with_its_name(tmp_path):
         ("[" * 100_000, "", "is not JSON"),
         ('{"a": []}', "b", "has no key 'b'"),
         ('{"a": {}}', "a", "must be a list of tools"),
+        ('[{"name": "\\ud800"}]', "", "is not JSON"),
     ],
 )
 def test_a_bad_tool_file_is_refused(load, tmp_path, content, key, sentence):
