@@ -25,7 +25,7 @@ TOOLS_BYTES_MAX = 256 * 1024
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 MemberId = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,31}$")]
 Tag = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-f]{8}$")]
-# A line for people: no control characters, not blank at either end.
+# A line for people: no control characters.
 Line = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 ModelBytes = Annotated[int, Field(ge=1, le=MODEL_BYTES_MAX)]
 Checked = TypeVar("Checked")
@@ -217,6 +217,8 @@ def read_manifest(data: bytes, source: object = "family.json") -> Manifest:
         is_canonical = canonical_json(document) + b"\n" == data
     except ValidationError as error:
         raise ManifestError(_sentence(source, error), code="manifest_invalid") from None
+    except RecursionError:
+        raise _too_deep(source) from None
     except ValueError as error:
         raise ManifestError(f"{source}: {error} ({SPEC})", code="manifest_invalid") from None
     if manifest.release != release:
@@ -259,9 +261,7 @@ def _parse(data: bytes, source: object) -> dict[str, Any]:
         text = data.decode("utf-8")
         document = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
     except RecursionError:
-        raise _error(
-            "manifest_damaged", source, "document", "nested too deeply", "at most a few levels deep"
-        ) from None
+        raise _too_deep(source) from None
     except ValueError as error:
         raise _error(
             "manifest_damaged", source, "document", f"not JSON ({error})", "one JSON object"
@@ -274,6 +274,10 @@ def _parse(data: bytes, source: object) -> dict[str, Any]:
 def _error(code: str, source: object, field: str, found: str, allowed: str) -> ManifestError:
     sentence = refusal(source, field, found=found, allowed=allowed, spec=SPEC)
     return ManifestError(sentence, code=code)
+
+
+def _too_deep(source: object) -> ManifestError:
+    return _error("manifest_damaged", source, "document", "nested too deeply", "at most a few levels deep")
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -155,7 +155,7 @@ def test_no_field_that_is_needed_may_be_missing(path: Path_) -> None:
     assert refused(sealed(fields)).code == "manifest_invalid"
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(
     path=st.sampled_from(leaves(family_fields())), value=st.sampled_from([None, True, -1, 2.5, "", [], {}])
 )
@@ -166,7 +166,7 @@ def test_wrong_types_are_never_taken_for_right_ones(path: Path_, value: Any) -> 
     refused(sealed(put(family_fields(), path, value)))
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=60)
 @given(data=st.data())
 def test_any_flipped_bit_is_refused(data: st.DataObject) -> None:
     damaged = bytearray(write_manifest(family_fields()))
@@ -197,6 +197,15 @@ NOT_A_MANIFEST = {
 def test_other_bytes_are_refused_with_a_sentence(case: str) -> None:
     data, code = NOT_A_MANIFEST[case]
     assert refused(data).code == code
+
+
+@pytest.mark.parametrize("depth", [100, 600, 100_000])
+def test_deep_nesting_in_an_unknown_field_is_refused(depth: int) -> None:
+    nested = b'"z":' + b"[" * depth + b"]" * depth + b"}"
+    assert (
+        refused(write_manifest(family_fields() | {"z": 0}).replace(b'"z":0}', nested)).code
+        == "manifest_damaged"
+    )
 
 
 def test_lone_surrogate_is_refused() -> None:
