@@ -44,7 +44,7 @@ def is_ours(path: str) -> bool:
 def site_files(folder: Path) -> list[str]:
     """The files of a site by path, sorted, without names that start with a dot (.git, .nojekyll)."""
     found = []
-    for path in sorted(folder.rglob("*")):
+    for path in folder.rglob("*"):
         name = path.relative_to(folder).as_posix()
         if path.is_file() and not any(step.startswith(".") for step in name.split("/")):
             found.append(name)

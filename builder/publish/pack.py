@@ -157,7 +157,6 @@ def _fields(
         },
         **{role: entry for role, entry in entries if role != "specialist"},
         "specialists": [entry for role, entry in entries if role == "specialist"],
-        "examples": list(family.examples),
         **({"examples": list(family.examples)} if family.examples else {}),
     }
 
