@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from builder.cact.directory import Record
-from builder.cact.layout import Kind
+from builder.cact.layout import TERNARY_BITS, Kind
 from builder.cact.reader import Container, read_container
 from builder.cact.tokenizer import PieceType, parse_tokenizer
 
@@ -158,7 +158,7 @@ def _weights(records: Sequence[Record]) -> str:
 def _kind(record: Record) -> str:
     if record.kind is not Kind.CQ:
         return record.kind.name
-    return "CQT" if record.bits == 5 else f"CQ{record.bits}"
+    return "CQT" if record.bits == TERNARY_BITS else f"CQ{record.bits}"
 
 
 def _shape(record: Record) -> str:
