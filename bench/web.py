@@ -6,7 +6,7 @@ Owns: the browser's rows: page on the wire, first visit, rebuild, prefill and de
 --full-size the one of bench.full_size_family, is packed and served from this machine, so the network costs
 nothing. Rebuild (patch, SHA-256, opening; bytes at hand), prefill and decode are CPU seconds of the worker's
 thread as Linux counts them, and of this process for needle-rs on one thread, so others hardly disturb; each
-worker answers once before it is measured. The first visit is wall time. The least of the rounds counts; prefill
+worker answers once before it is measured. The first visit is wall time. The least round counts; prefill
 is an answer of one token, decode what a longer one takes more. The last line is one JSON document.
 """
 
