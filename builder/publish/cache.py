@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from builder.errors import RefusedError
-from builder.publish.atomic import write_whole
+from builder.files import write_whole
 from builder.publish.canonical import Json, canonical_sha256
 
 FOLDER_NAME = ".saguaro-cache"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from builder.errors import ManifestError, RefusedError, refusal
-from builder.publish.atomic import final_name, write_whole
+from builder.files import final_name, write_whole
 from builder.publish.manifest import Manifest, read_manifest
 from builder.publish.pages import INDEX, SERVICE_WORKER, is_sealed
 from builder.publish.parts import PartSource

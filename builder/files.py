@@ -1,0 +1,174 @@
+"""Files of strangers: read with a bound, parsed without surprise, written whole or not at all.
+
+Owns: what may be read and written at all, the temporary name beside the final one, the sentences for what
+fails. Knows nothing of: what the bytes mean.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import stat
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from builder.errors import RefusedError, refusal
+
+FILE_BYTES_MAX = 2**32 - 1
+"""No file of a family is larger: a model must fit a 32-bit WebAssembly memory."""
+LFS_POINTER = b"version https://git-lfs"
+WRITING = re.compile(r"\.[0-9]+-[0-9]+\.writing$")
+
+
+def read_regular(
+    path: Path, bytes_max: int = FILE_BYTES_MAX, *, error: type[RefusedError] = RefusedError
+) -> bytes:
+    """The bytes of a regular file.
+
+    Raises `error`: `unreadable` (missing, a folder, a pipe, a device, changing), `too_large`, `lfs_pointer`.
+    """
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # Opening a pipe would wait for ever.
+            raise error(f"{path}: cannot be read: is {kind_of(status)}, not a file", code="unreadable")
+        size = status.st_size
+        if size > bytes_max:
+            sentence = refusal(path, "size", found=f"{size} bytes", allowed=f"at most {bytes_max} bytes")
+            raise error(sentence, code="too_large")
+        with path.open("rb") as file:
+            data = file.read(size + 1)
+    except OSError as failure:
+        raise error(f"{path}: cannot be read: {reason_of(failure)}", code="unreadable") from None
+    except ValueError:
+        raise error(f"{str(path)!r}: cannot be read: no file can have this name", code="unreadable") from None
+    if len(data) != size:
+        raise error(f"{path}: cannot be read: it changes while it is read", code="unreadable")
+    if data.startswith(LFS_POINTER):
+        sentence = f"{path}: is a Git LFS pointer, not the file; fetch the file with: git lfs pull"
+        raise error(sentence, code="lfs_pointer")
+    return data
+
+
+def load_json(
+    data: bytes, source: object, *, error: type[RefusedError] = RefusedError, code: str = "bad_json"
+) -> Any:
+    """The value of a JSON text in UTF-8, with or without a byte order mark.
+
+    Raises `error` with `code` for anything else, and for what languages read differently: a key that stands
+    twice, NaN, infinities, numbers beyond a double, nesting deeper than the parser goes.
+    """
+    try:
+        return json.loads(
+            data.decode("utf-8-sig"),
+            object_pairs_hook=_unique_keys,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+        )
+    except RecursionError:
+        found = "nested too deeply"
+    except ValueError as failure:
+        found = f"not JSON ({failure})"
+    raise error(refusal(source, "document", found=found, allowed="JSON"), code=code)
+
+
+def check_target(path: Path, inputs: Iterable[Path] = ()) -> None:
+    """Raise RefusedError (`bad_target`) if `write_whole` must not, or cannot, write here: call this first.
+
+    A folder, pipe or device is no target, nor is one of the `inputs`, nor a place in a folder that is not
+    there or may not be written.
+    """
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        status = None
+    except OSError as failure:
+        raise _not_writable(path, reason_of(failure)) from None
+    except ValueError:
+        raise _not_writable(repr(str(path)), "no file can have this name") from None
+    if status is not None and not stat.S_ISREG(status.st_mode):
+        raise _not_writable(path, f"is {kind_of(status)}, not a file")
+    for source in inputs:
+        if status is not None and source.exists() and os.path.samestat(status, source.stat()):
+            raise _not_writable(path, f"is the same file as {source}, which is read")
+    if not path.parent.is_dir():
+        raise _not_writable(path, f"{path.parent} is no folder")
+    if not os.access(path.parent, os.W_OK):
+        raise _not_writable(path, f"{path.parent} may not be written")
+
+
+def check_folder(path: Path) -> None:
+    """Raise RefusedError (`bad_target`) if this is no folder and none can be made here: call this first."""
+    try:
+        place = path
+        while not os.path.lexists(place):
+            place = place.parent
+        if not place.is_dir():
+            what = "a link to nothing" if place.is_symlink() and not place.exists() else kind_of(place.stat())
+            raise _not_writable(path, f"{place} is {what}, not a folder")
+    except OSError as failure:
+        raise _not_writable(path, reason_of(failure)) from None
+    except ValueError:
+        raise _not_writable(repr(str(path)), "no folder can have this name") from None
+    if not os.access(place, os.W_OK):
+        raise _not_writable(path, f"{place} may not be written")
+
+
+def write_whole(path: Path, data: bytes | memoryview) -> None:
+    """Write a file so that it is, at every moment, as before or complete; nothing else stays.
+
+    Raises RefusedError (`bad_target`) as `check_target` does, and with the reason (the disk is full, ...).
+    """
+    check_target(path)
+    writing = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.writing")
+    try:
+        writing.write_bytes(data)
+        os.replace(writing, path)
+    except OSError as failure:
+        raise _not_writable(path, reason_of(failure)) from failure
+    finally:
+        writing.unlink(missing_ok=True)
+
+
+def final_name(name: str) -> str:
+    """The name that a file left by a killed `write_whole` would have got; any other name as it is."""
+    return WRITING.sub("", name)
+
+
+def kind_of(status: os.stat_result) -> str:
+    """What is there, in two words."""
+    if stat.S_ISDIR(status.st_mode):
+        return "a folder"
+    if stat.S_ISREG(status.st_mode):
+        return "a file"
+    return "a pipe" if stat.S_ISFIFO(status.st_mode) else "a device"
+
+
+def reason_of(failure: OSError) -> str:
+    """The system's reason, as it stands in the middle of a sentence."""
+    return (failure.strerror or "unreadable").lower()
+
+
+def _not_writable(path: object, reason: str) -> RefusedError:
+    return RefusedError(f"{path}: cannot be written: {reason}", code="bad_target")
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text[:20]} is beyond every number")
+    return value
