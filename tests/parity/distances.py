@@ -25,7 +25,7 @@ from builder.runtime.interface import Model, Sampling
 from tests.conftest import DEMO
 from tests.parity.compare import distance
 from tests.parity.oracle_jax import JaxOracle
-from tests.parity.random_models import GEOMETRIES, write_random_model
+from tests.parity.random_models import GEOMETRIES, PUBLISHED, write_random_model
 from tests.parity.recording import dispatch_family
 from tests.parity.test_random_parity import prompts
 
@@ -61,7 +61,7 @@ def _models(folder: Path) -> Iterator[tuple[str, Path, bool, list[list[int]]]]:
         encoded = [model.encode(render_prompt(member.prompt, [query], 0)) for query in QUERIES]
         sequences = [_answered(model, [model.info.bos_id, *ids]) for ids in encoded]
         yield f"demo {member.id}", path, False, sequences
-    for seed, (name, geometry) in enumerate(GEOMETRIES.items()):
+    for seed, (name, geometry) in enumerate({**GEOMETRIES, "published": PUBLISHED}.items()):
         path = write_random_model(folder / f"random-{name}.cact", geometry, seed)
         model = ReferenceModel(read_container(path))
         sequences = [_answered(model, ids) for _, ids in prompts(model)]

@@ -52,6 +52,21 @@ GEOMETRIES = {
     ),
     "mixed_bits": Geometry(bits={"proj": 2, "tables": 2, "mhc_phi": 3, "value_proj": 3, "q_proj": 3}),
 }
+PUBLISHED = Geometry(
+    {
+        **{
+            "vocab_size": 2048,
+            "d_model": 768,
+            "num_layers": 20,
+            "num_heads": 12,
+            "num_kv_heads": 2,
+            "qk_head_dim": 48,
+        },
+        **{"v_head_dim": 64, "max_seq_len": 8192, "sliding_window": 64, "global_layers": (4, 9, 14, 19)},
+        **{"engram_layers": (3, 7, 11, 15, 19), "engram_heads": 0, "engram_slots": 2048},
+    }
+)
+"""The published generation-3 model with smaller tables and window; 28 MB, so only `distances.py` makes it."""
 EVERY_GEOMETRY = [
     name if name == "everything" else pytest.param(name, marks=pytest.mark.slow) for name in GEOMETRIES
 ]
