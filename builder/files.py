@@ -31,26 +31,34 @@ def read_regular(
 
     Raises `error`: `unreadable` (missing, a folder, a pipe, a device, changing), `too_large`, `lfs_pointer`.
     """
+    size = regular_size(path, error=error)
+    if size > bytes_max:
+        sentence = refusal(path, "size", found=f"{size} bytes", allowed=f"at most {bytes_max} bytes")
+        raise error(sentence, code="too_large")
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):  # Opening a pipe would wait for ever.
-            raise error(f"{path}: cannot be read: is {kind_of(status)}, not a file", code="unreadable")
-        size = status.st_size
-        if size > bytes_max:
-            sentence = refusal(path, "size", found=f"{size} bytes", allowed=f"at most {bytes_max} bytes")
-            raise error(sentence, code="too_large")
         with path.open("rb") as file:
             data = file.read(size + 1)
     except OSError as failure:
         raise error(f"{path}: cannot be read: {reason_of(failure)}", code="unreadable") from None
-    except ValueError:
-        raise error(f"{str(path)!r}: cannot be read: no file can have this name", code="unreadable") from None
     if len(data) != size:
         raise error(f"{path}: cannot be read: it changes while it is read", code="unreadable")
     if data.startswith(LFS_POINTER):
         sentence = f"{path}: is a Git LFS pointer, not the file; fetch the file with: git lfs pull"
         raise error(sentence, code="lfs_pointer")
     return data
+
+
+def regular_size(path: Path, *, error: type[RefusedError] = RefusedError) -> int:
+    """The size in bytes of what is a regular file. Raises `error` (`unreadable`) for anything else."""
+    try:
+        status = path.stat()
+    except OSError as failure:
+        raise error(f"{path}: cannot be read: {reason_of(failure)}", code="unreadable") from None
+    except ValueError:
+        raise error(f"{str(path)!r}: cannot be read: no file can have this name", code="unreadable") from None
+    if not stat.S_ISREG(status.st_mode):  # Opening a pipe would wait for ever.
+        raise error(f"{path}: cannot be read: is {kind_of(status)}, not a file", code="unreadable")
+    return status.st_size
 
 
 def load_json(

@@ -17,10 +17,11 @@ from typing import TypeVar
 
 from builder.cact.reader import read_container
 from builder.delta import apply_patch, changed_code_share, make_patch
-from builder.errors import PatchError
+from builder.errors import FamilyError, PatchError
 from builder.family.adapter import read_adapter
 from builder.family.export import Exporters
 from builder.family.family import Family, Member
+from builder.files import regular_size
 from builder.publish.cache import Cache, Made, changed_meanwhile
 from builder.publish.canonical import DECIMALS_MAX, Json
 from builder.publish.compatible import require_changed, require_compatible, require_different
@@ -128,15 +129,21 @@ class MemberMaker:
                 )
             return patch, {"changed_codes": changed_code_share(base_data, target)}
 
-        patch = self._once(f"patch {member.id}", ingredients, make)
+        patch = self._once(f"patch {member.id}", ingredients, make, facts=("changed_codes",))
         changed_codes = patch.facts["changed_codes"]
         if member.role == "specialist":
             require_changed(member.id, changed_codes)
         kind, travels = ("patch", patch) if patch.byte_count < whole.byte_count else ("whole", whole)
         return Delivered(member, whole, kind, travels, round(changed_codes, DECIMALS_MAX))
 
-    def _once(self, step: str, ingredients: Json, make: Callable[[], tuple[bytes, dict[str, float]]]) -> Made:
-        found = self._cache.get(ingredients)
+    def _once(
+        self,
+        step: str,
+        ingredients: Json,
+        make: Callable[[], tuple[bytes, dict[str, float]]],
+        facts: tuple[str, ...] = (),
+    ) -> Made:
+        found = self._cache.get(ingredients, facts)
         if found is not None:
             self.reused.append(step)
             return found
@@ -156,7 +163,8 @@ class MemberMaker:
 
 
 def file_sha256(path: Path) -> str:
-    """Lower-case hex SHA-256 of a file."""
+    """Lower-case hex SHA-256 of a file. Raises FamilyError (unreadable) for what is no file."""
+    regular_size(path, error=FamilyError)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

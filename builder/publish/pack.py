@@ -12,6 +12,7 @@ from typing import Any
 
 from builder.cact.reader import read_container
 from builder.delta.make import DEFAULT_EFFORT
+from builder.errors import UsageError
 from builder.family.family import Family, Member
 from builder.publish.cache import Cache
 from builder.publish.engine_file import EngineFile, read_engine
@@ -90,11 +91,27 @@ class Options:
 
 def pack(family: Family, out: Path, options: Options, progress: Progress) -> Report:
     """Write the family's site to `out`. Raises a RefusedError before anything in `out` has changed."""
+    _require_apart(out, options.cache_folder)
     read_present(out)
     page = read_page(options.web_folder)
     build_page(page, NO_RELEASE)
     engine = read_engine()
     cache = Cache(options.cache_folder)
+    with cache.in_use():
+        report = _pack(family, out, options, page, engine, cache, progress)
+    cache.prune()
+    return report
+
+
+def _pack(
+    family: Family,
+    out: Path,
+    options: Options,
+    page: PageSource,
+    engine: EngineFile,
+    cache: Cache,
+    progress: Progress,
+) -> Report:
     maker = MemberMaker(family, cache, engine.sha256, progress, jobs=options.jobs, effort=options.effort)
     delivered = maker.deliver()
     parts = {item.member.id: cut(item.travels.path, options.part_bytes) for item in delivered}
@@ -107,7 +124,6 @@ def pack(family: Family, out: Path, options: Options, progress: Progress) -> Rep
     immutable |= {path: data for path, data in files.items() if "/" in path}
     replaced = {path: data for path, data in files.items() if "/" not in path} | {MANIFEST: manifest}
     written = write_release(out, immutable, replaced, keep_previous=options.keep_previous)
-    cache.prune()
     return Report(
         site=out,
         name=family.name,
@@ -120,6 +136,15 @@ def pack(family: Family, out: Path, options: Options, progress: Progress) -> Rep
         made=tuple(sorted(maker.made)),
         reused=tuple(sorted(maker.reused)),
     )
+
+
+def _require_apart(out: Path, cache_folder: Path) -> None:
+    """Raise UsageError if the cache would be published, or the site lie in the cache."""
+    site, cache = out.resolve(), cache_folder.resolve()
+    if site.is_relative_to(cache) or cache.is_relative_to(site):
+        raise UsageError(
+            f"--cache: is {cache_folder}, must be outside of --out, which is {out}, and not around it"
+        )
 
 
 def _cost(item: Delivered, parts: list[PartSource]) -> MemberCost:

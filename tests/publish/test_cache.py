@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -7,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builder.errors import UsageError
+from builder.errors import RefusedError, UsageError
+from builder.publish import cache as cache_module
 from builder.publish.cache import Cache, Made
 from builder.publish.parts import cut, parse_part_size
 
@@ -22,7 +24,8 @@ def put(cache: Cache, name: str, data: bytes) -> Made:
 
 def test_what_was_put_is_got_again_by_another_run(tmp_path: Path) -> None:
     made = Cache(tmp_path).put({"step": "x", "of": [1, "a"]}, b"data", {"changed_codes": 0.25})
-    assert Cache(tmp_path).get({"of": [1, "a"], "step": "x"}) == made
+    assert Cache(tmp_path).get({"of": [1, "a"], "step": "x"}, ["changed_codes"]) == made
+    assert Cache(tmp_path).get({"of": [1, "a"], "step": "x"}) is None
     assert made.path.read_bytes() == b"data"
     assert made.facts == {"changed_codes": 0.25}
 
@@ -41,15 +44,96 @@ def test_damaged_object_is_not_used_again(tmp_path: Path, damage: bytes) -> None
     assert put(cache, "x", b"data").path.read_bytes() == b"data"
 
 
-@pytest.mark.parametrize(
-    "damage", [b"", b"[]", b"{}", b'{"sha256":5,"facts":{}}', b'{"sha256":"00","facts":{}}', b"\xff"]
-)
-def test_damaged_key_is_not_used(tmp_path: Path, damage: bytes) -> None:
+DAMAGED_KEYS = [b"", b"[]", b"{}", b"\xff", b"[" * 4000, b'{"sha256":5,"facts":{},"seal":""}']
+DAMAGED_FACTS = [
+    "{}",
+    '"x"',
+    "null",
+    '{"changed_codes": 7}',
+    '{"changed_codes": NaN}',
+    '{"changed_codes": 0.5}',
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGED_KEYS)
+def test_damaged_key_is_not_used_and_pruned(tmp_path: Path, damage: bytes) -> None:
     cache = Cache(tmp_path)
     put(cache, "x", b"data")
     for path in (tmp_path / "keys").iterdir():
         path.write_bytes(damage)
     assert cache.get({"step": "x"}) is None
+    cache.prune()
+    assert list((tmp_path / "keys").iterdir()) == []
+
+
+@pytest.mark.parametrize("damage", DAMAGED_FACTS)
+def test_damaged_facts_are_not_believed(tmp_path: Path, damage: str) -> None:
+    cache = Cache(tmp_path)
+    cache.put({"step": "x"}, b"data", {"changed_codes": 0.25})
+    for path in (tmp_path / "keys").iterdir():
+        path.write_text(path.read_text().replace('{"changed_codes": 0.25}', damage))
+    assert cache.get({"step": "x"}, ["changed_codes"]) is None
+
+
+def test_entry_of_another_key_is_not_used(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    put(cache, "x", b"data")
+    (path,) = (tmp_path / "keys").iterdir()
+    put(cache, "y", b"other")
+    for other in (tmp_path / "keys").iterdir():
+        other.write_bytes(path.read_bytes())
+    assert cache.get({"step": "y"}) is None
+    assert cache.get({"step": "x"}) is not None
+
+
+def test_key_that_names_a_file_elsewhere_touches_nothing(tmp_path: Path) -> None:
+    victim = tmp_path / "victim.txt"
+    victim.write_text("mine")
+    cache = Cache(tmp_path / "cache")
+    put(cache, "x", b"data")
+    (path,) = (tmp_path / "cache" / "keys").iterdir()
+    for sha256 in ("../../victim.txt", str(victim), "0" * 63, "\0" * 64):
+        path.write_text(json.dumps({"sha256": sha256, "facts": {}}))
+        assert cache.get({"step": "x"}) is None
+        path.write_text(
+            json.dumps({"sha256": sha256, "facts": {}, "seal": cache_module._seal(path, sha256, {})})
+        )
+        assert cache.get({"step": "x"}) is None
+    cache.prune()
+    assert victim.read_text() == "mine"
+
+
+def test_folder_with_other_files_is_refused_and_untouched(tmp_path: Path) -> None:
+    for name in ("keys/id_rsa", "objects/notes.txt", ".gitignore"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(RefusedError, match="--cache: is a folder with other files, must be new, empty or"):
+        Cache(tmp_path)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_files_that_no_pack_wrote_stay(tmp_path: Path) -> None:
+    (tmp_path / ".saguaro-cache").mkdir()
+    (tmp_path / ".saguaro-cache" / ".gitignore").write_text("mine")
+    cache = Cache(tmp_path / ".saguaro-cache")
+    mine = [cache.folder / "objects" / "notes.txt", cache.folder / "keys" / "id_rsa"]
+    for path in mine:
+        path.write_text("mine")
+    (cache.folder / "objects" / ("a" * 64)).symlink_to(mine[0])
+    cache.prune()
+    assert [path.read_text() for path in [*mine, cache.folder / ".gitignore"]] == ["mine"] * 3
+    assert (cache.folder / "objects" / ("a" * 64)).is_symlink()
+
+
+def test_nothing_is_pruned_while_another_pack_uses_the_cache(tmp_path: Path) -> None:
+    put(Cache(tmp_path), "x", b"data")
+    cache = Cache(tmp_path)
+    with Cache(tmp_path).in_use():
+        cache.prune()
+        assert len(objects(tmp_path)) == 1
+    cache.prune()
+    assert objects(tmp_path) == []
 
 
 def test_pruning_keeps_what_was_used_and_as_much_again(tmp_path: Path) -> None:
@@ -70,11 +154,11 @@ def test_cache_keeps_itself_out_of_git(tmp_path: Path) -> None:
     assert (tmp_path / "new" / "cache" / ".gitignore").read_text() == "*\n"
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(size=st.integers(1, 3000), part=st.integers(1, 1000))
 def test_parts_joined_are_the_file(tmp_path_factory: pytest.TempPathFactory, size: int, part: int) -> None:
     origin = tmp_path_factory.getbasetemp() / "origin.bin"
-    data = bytes(index * 7 % 251 for index in range(size))
+    data = (bytes(range(251)) * 12)[:size]
     origin.write_bytes(data)
     parts = cut(origin, part)
     assert b"".join(piece.read() for piece in parts) == data
