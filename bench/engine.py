@@ -1,10 +1,12 @@
-"""Prefill and decode speed of the engine in wasmtime, next to needle-rs (native) on the same file.
+"""Prefill and decode speed of the engine in wasmtime, node and Chromium, next to its peers on the same file.
 
-    python -m bench.engine [MODEL.cact] [--prompt-words 180] [--new-tokens 24] [--rounds 7] [--json]
+    python -m bench.engine [MODEL.cact] [--prompt-words 180] [--new-tokens 24] [--rounds 7] [--hosts] [--json]
 
-Without MODEL the demo base is exported first. All run on one thread and take turns; times are CPU time of the
-process, which others hardly disturb; the least of the rounds counts. needle-rs tells no times: its prefill
-is an answer of one token, its decode what the longer answer takes more. The last line is one JSON document.
+Without MODEL the demo base is exported first. Peers: needle-rs (native, one thread); with --hosts and a
+generation-2 file of the published geometry also the official WebAssembly engine, if SAGUARO_OFFICIAL_WASM is
+the path of its needle.wasm (needle2-runtime.js beside it). All take turns; times are processor time, which
+others hardly disturb; the least of the rounds counts. needle-rs tells no times: its prefill is an answer of
+one token, its decode what the longer answer takes more. The last line is one JSON document.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -25,6 +29,8 @@ os.environ["RAYON_NUM_THREADS"] = "1"  # read when needle-rs starts its pool
 
 import needle_rs
 
+from bench.engine_peers import OFFICIAL_WORDS, Runner, host_runners, prefill_and_whole
+from builder.cact.reader import read_container
 from builder.family.export import export_family
 from builder.family.family import load_family
 from builder.runtime.engine import NUMERICS, Engine, EngineModel
@@ -62,7 +68,7 @@ def needle_rs_seconds(generate: Callable[[int], list[int]], new_tokens: int) -> 
     return one, time.process_time() - started
 
 
-def measure(path: Path, query: str, new_tokens: int, rounds: int) -> dict[str, Any]:
+def measure(path: Path, query: str, new_tokens: int, rounds: int, *, hosts: bool = False) -> dict[str, Any]:
     """Speeds by name of the runner, and what belongs to them."""
     data = path.read_bytes()
     engine = Engine()
@@ -72,18 +78,29 @@ def measure(path: Path, query: str, new_tokens: int, rounds: int) -> dict[str, A
     model = models[NUMERICS[0]]
     prompt = f"<|im_start|>user\n<tools>{TOOLS}</tools>\n{query}<|im_end|>\n<|im_start|>assistant\n"
     ids = [model.info.bos_id, *model.encode(prompt)]
-    peer = needle_rs.V3Engine.load(str(path))
+    generation = read_container(data).header.generation
+    peer = (needle_rs.V2Engine if generation == 2 else needle_rs.V3Engine).load(str(path))
 
     def generate(count: int) -> list[int]:
         return list(peer.generate(query, TOOLS, max_new_tokens=count)["token_ids"])
 
-    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in (*NUMERICS, PEER)}
-    for _ in range(rounds):
-        for name in NUMERICS:
-            seconds[name].append(engine_seconds(models[name], ids, new_tokens))
-        seconds[PEER].append(needle_rs_seconds(generate, new_tokens))
-    prefill = {name: min(row[0] for row in rows) for name, rows in seconds.items()}
-    decode = {name: min(row[1] for row in rows) - prefill[name] for name, rows in seconds.items()}
+    rates = partial(prefill_and_whole, len(ids), new_tokens)
+    runners = {
+        name: Runner(partial(engine_seconds, models[name], ids, new_tokens), rates) for name in NUMERICS
+    }
+    runners[PEER] = Runner(partial(needle_rs_seconds, generate, new_tokens), rates)
+    with ExitStack() as stack:
+        if hosts:
+            per_repeat = len(model.encode(OFFICIAL_WORDS * 2)) - len(model.encode(OFFICIAL_WORDS))
+            runners |= stack.enter_context(host_runners(path, ids, new_tokens, per_repeat))
+        parts: dict[str, list[Sequence[float]]] = {name: [] for name in runners}
+        for _ in range(rounds):
+            for name, runner in runners.items():
+                parts[name].append(runner.seconds())
+    speeds = {
+        name: runner.rates([min(part) for part in zip(*parts[name], strict=True)])
+        for name, runner in runners.items()
+    }
     wasm = resources.files("builder.runtime").joinpath("engine.wasm").read_bytes()
     return {
         "model": path.name,
@@ -94,8 +111,8 @@ def measure(path: Path, query: str, new_tokens: int, rounds: int) -> dict[str, A
         "engine_wasm_gzip_bytes": len(gzip.compress(wasm, 9, mtime=0)),
         "open_ms": round(opened * 1000, 1),
         "memory_mb": round(model.memory_bytes / 1e6, 1),
-        "prefill_tps": {name: round(len(ids) / value) for name, value in prefill.items()},
-        "decode_tps": {name: round(new_tokens / value) for name, value in decode.items()},
+        "prefill_tps": {name: round(prefill) for name, (prefill, _) in speeds.items()},
+        "decode_tps": {name: round(decode) for name, (_, decode) in speeds.items()},
     }
 
 
@@ -115,6 +132,7 @@ def main() -> int:
     parser.add_argument("--prompt-words", type=int, default=180)
     parser.add_argument("--new-tokens", type=int, default=24)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--hosts", action="store_true", help="node and Chromium too, and the official engine")
     parser.add_argument("--json", action="store_true", help="print the JSON line only")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -122,7 +140,8 @@ def main() -> int:
         if path is None:
             export_family(load_family(DEMO), Path(folder))
             path = Path(folder) / "base.cact"
-        row = measure(path, query_of(arguments.prompt_words), arguments.new_tokens, arguments.rounds)
+        query = query_of(arguments.prompt_words)
+        row = measure(path, query, arguments.new_tokens, arguments.rounds, hosts=arguments.hosts)
     if not arguments.json:
         print_table(row)
     print(json.dumps(row))
