@@ -46,7 +46,7 @@ def test_the_cases_have_different_names_and_reach_every_code():
 def test_a_file_cut_anywhere_in_header_or_directory_or_gap_is_refused(name):
     data = TINY[name]
     end = read_container(data).records[0].offset_bytes
-    assert {code_of(data[:size]) for size in range(end)} == {"cact_truncated"}
+    assert {code_of(data[:size]) for size in range(0, end, 5)} == {"cact_truncated"}
 
 
 @pytest.mark.slow
@@ -58,7 +58,7 @@ def test_a_file_cut_at_any_byte_is_refused(name):
 
 def test_a_flip_in_header_or_directory_is_refused_with_a_code_or_still_a_valid_file():
     end = read_container(WIDTHS).records[0].offset_bytes
-    try_flips(WIDTHS, range(end))
+    try_flips(WIDTHS, range(0, end, 3))
 
 
 @pytest.mark.slow
@@ -79,7 +79,7 @@ def try_flips(file: bytes, places: range) -> None:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 def test_random_words_anywhere_never_crash_the_reader(data):
     file = bytearray(data.draw(st.sampled_from(list(TINY.values()))))
     for _ in range(data.draw(st.integers(1, 4))):
@@ -92,7 +92,7 @@ def test_random_words_anywhere_never_crash_the_reader(data):
 
 
 @given(st.binary(max_size=400))
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 def test_bytes_that_begin_like_a_file_never_crash_the_reader(tail):
     for tag in (0x82, 0x83, 0x84):
         assert code_of(bytes([tag, 0x2A, 0xE1, 0x05]) + tail) is not None

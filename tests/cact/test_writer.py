@@ -108,7 +108,7 @@ def headers(draw: st.DrawFn) -> Header:
 
 
 @given(headers(), st.data())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 def test_any_geometry_survives_writing_and_reading(header, data):
     widths = {slot.name: data.draw(st.sampled_from(layout.CQ_BITS)) for slot in list(model_slots(header))[:3]}
     heads = (2,) if data.draw(st.booleans()) else ()

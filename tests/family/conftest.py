@@ -1,4 +1,4 @@
-"""A random checkpoint and adapter that upstream wrote, shared by this room's tests."""
+"""Small families, shared by this room's tests: one that upstream wrote, and the demo's first layers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from builder.cact.tokenizer import pack_tokenizer
 from builder.family.adapter import read_adapter
 from builder.family.checkpoint import read_checkpoint
 from builder.family.export import CheckpointExporter
+from builder.family.family import Family, load_family
 from builder.family.settings import FamilyTable
+from tests.conftest import DEMO
 from tests.family import upstream
 
 
@@ -28,6 +30,26 @@ def upstream_files(tmp_path_factory: pytest.TempPathFactory) -> UpstreamFiles:
     folder = tmp_path_factory.mktemp("upstream")
     checkpoint = upstream.write_checkpoint(folder / "tiny.safetensors")
     return UpstreamFiles(checkpoint, upstream.write_adapter(folder / "tiny.lora.safetensors", checkpoint))
+
+
+SHALLOW = """[family]
+name = "shallow"
+title = "Shallow"
+tokenizer = "DEMO/tokenizer.model"
+layers = 2
+[base]
+checkpoint = "DEMO/base.safetensors"
+[router]
+adapter = "DEMO/router.lora.safetensors"
+"""
+
+
+@pytest.fixture(scope="session")
+def shallow_family(tmp_path_factory: pytest.TempPathFactory) -> Family:
+    """The demo's base and router at two layers: exported in a tenth of a second."""
+    path = tmp_path_factory.mktemp("shallow") / "family.toml"
+    path.write_text(SHALLOW.replace("DEMO", str(DEMO.absolute())), encoding="utf-8")
+    return load_family(path)
 
 
 @pytest.fixture(scope="session")

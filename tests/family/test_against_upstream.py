@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 from needle.model import architecture, run
+from safetensors.numpy import save_file
 
 from builder.cact.reader import Container, read_container
 from builder.cact.writer import blobs_of, cq_blob, write_container
@@ -15,6 +17,7 @@ from builder.family.adapter import merge, read_adapter
 from builder.family.checkpoint import read_checkpoint
 from builder.family.ladder import kept_layers
 from builder.family.parameters import Parameters
+from builder.family.safetensors_file import read_safetensors
 from tests.family import upstream
 from tests.family.ties import prove_equal_up_to_ties
 
@@ -46,6 +49,7 @@ def test_a_base_with_all_three_heads_equals_upstreams(upstream_files, export, tm
     assert read_container(ours).head_names == ("embedding", "confidence", "router")
 
 
+@pytest.mark.slow
 def test_a_member_with_an_adapter_loses_the_confidence_head_as_upstreams_does(
     upstream_files, export, tmp_path
 ):
@@ -60,6 +64,8 @@ def test_heads_keep_leaves_the_confidence_head_where_the_base_has_it(upstream_fi
     base = read_container(export(upstream_files.checkpoint))
     tuned = read_container(export(upstream_files.checkpoint, upstream_files.adapter, heads="keep"))
     assert tuned.records == base.records
+    dropped = read_container(export(upstream_files.checkpoint, upstream_files.adapter))
+    assert dropped.head_names == ("embedding", "router")
     for name in ("probes", "query", "proj", "bias"):
         assert tuned.raw(f"heads.confidence.{name}") == base.raw(f"heads.confidence.{name}")
 
@@ -125,6 +131,7 @@ PARTIAL = (
 )
 
 
+@pytest.mark.slow
 def test_a_partial_config_is_filled_as_upstream_fills_it(export, tmp_path):
     # 32 = d_model / heads is what absent head sizes stand for, so the tensors still fit; the taps do not.
     path = tmp_path / "c.safetensors"
@@ -136,11 +143,14 @@ def test_a_partial_config_is_filled_as_upstream_fills_it(export, tmp_path):
     assert (header.qkv_conv_taps, header.sliding_window, header.global_layers) == (0, 0, ())
 
 
-def test_a_partial_config_that_switches_tensors_off_is_refused_unless_asked_for(export, tmp_path):
-    path = tmp_path / "c.safetensors"
-    checkpoint = upstream.write_checkpoint(path, qk_head_dim=32, v_head_dim=32, drop=PARTIAL)
+def test_a_partial_config_that_switches_tensors_off_is_refused_unless_asked_for(
+    upstream_files, export, tmp_path
+):
+    metadata, tensors = read_safetensors(upstream_files.checkpoint)
+    config = {name: value for name, value in json.loads(metadata["config"]).items() if name not in PARTIAL}
+    save_file(tensors, tmp_path / "c.safetensors", metadata | {"config": json.dumps(config)})
     with pytest.raises(FamilyError, match=r"k_taps, .*q_taps, .*v_taps; .*unused_tensors") as caught:
-        export(checkpoint)
+        export(tmp_path / "c.safetensors")
     assert caught.value.code == "unused_tensors"
 
 
@@ -152,12 +162,13 @@ def test_a_rank_sixteen_adapter_equals_upstreams(upstream_files, export, tmp_pat
     assert differing(export(checkpoint, adapter), theirs, checkpoint, adapter) <= 2
 
 
+@pytest.fixture(scope="module")
+def container(upstream_files, export) -> Container:
+    return read_container(export(upstream_files.checkpoint, layers=2))
+
+
 class TestTheTieProof:
     """The proof must be able to fail."""
-
-    @pytest.fixture
-    def container(self, upstream_files, export) -> Container:
-        return read_container(export(upstream_files.checkpoint, layers=2))
 
     @pytest.fixture
     def weights(self, upstream_files):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import struct
 from pathlib import Path
@@ -15,7 +16,9 @@ from safetensors.numpy import save_file
 
 from builder.errors import FamilyError
 from builder.family.checkpoint import read_checkpoint
+from builder.family.export import CheckpointExporter
 from builder.family.safetensors_file import read_safetensors
+from builder.family.settings import FamilyTable
 from tests.family import upstream
 
 
@@ -29,7 +32,8 @@ def write(path: Path, fields: object = None, **metadata: str) -> Path:
     ("config", "metadata", "sentence"),
     [
         ({}, {"format_version": "1"}, "format_version is '1', must be '2'"),
-        ({}, {"config": "{"}, "config is not JSON"),
+        ({}, {"config": "{"}, "config: document: is not JSON"),
+        ({}, {"config": "[" * 100_000}, "config: document: is nested too deeply"),
         ({}, {"config": "[]"}, "config must be a JSON object"),
         ({"attn_dim": 512}, {}, "a Needle 2 checkpoint"),
         ({"d_model": -1}, {}, "config.d_model"),
@@ -99,23 +103,52 @@ def test_a_type_that_is_no_weight_is_refused(tmp_path):
         ("stack/final_norm/scale", None, "has no tensor stack/final_norm/scale"),
     ],
 )
-def test_a_tensor_of_the_wrong_shape_is_named(upstream_files, export, tmp_path, name, shape, sentence):
+def test_a_tensor_of_the_wrong_shape_is_named(
+    upstream_files, tokenizer_blob, tmp_path, name, shape, sentence
+):
     metadata, tensors = read_safetensors(upstream_files.checkpoint)
     tensors[name] = np.zeros(shape or 1, np.float32)
     if shape is None:
         del tensors[name]
     save_file(tensors, tmp_path / "c.safetensors", metadata=metadata)
+    checkpoint = read_checkpoint(tmp_path / "c.safetensors")
+    exporter = CheckpointExporter(checkpoint, FamilyTable(name="tiny", title="Tiny"), tokenizer_blob)
     with pytest.raises(FamilyError, match=sentence):
-        export(tmp_path / "c.safetensors")
+        exporter.check()
 
 
 def test_a_weight_that_fp16_cannot_hold_is_refused_by_name(upstream_files, export, tmp_path):
     metadata, tensors = read_safetensors(upstream_files.checkpoint)
     tensors["stack/final_norm/scale"][3] = 7e4
     save_file(tensors, tmp_path / "c.safetensors", metadata=metadata)
-    with pytest.raises(FamilyError, match=r"final_norm at byte .*: is infinite") as caught:
+    with pytest.raises(FamilyError, match=r"final_norm/scale: has a value of 70000, must be") as caught:
         export(tmp_path / "c.safetensors")
     assert caught.value.code == "cact_bad_value"
+
+
+@pytest.mark.parametrize("shape", [[1] * 70, [0, 2**62], [0, 2**63 + 5]])
+def test_a_shape_that_no_array_has_is_refused(tmp_path, shape):
+    span = 0 if 0 in shape else 4
+    text = json.dumps({"x": {"dtype": "F32", "shape": shape, "data_offsets": [0, span]}}).encode()
+    (tmp_path / "t.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(span))
+    with pytest.raises(FamilyError, match=r"tensor x has the shape .* which no array has"):
+        read_safetensors(tmp_path / "t.safetensors")
+
+
+@pytest.mark.parametrize("name", ["pipe.safetensors", "nul\0.safetensors"])
+def test_what_is_no_file_is_refused_unopened(tmp_path, name):
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    with pytest.raises(FamilyError, match="cannot be read") as caught:
+        read_safetensors(tmp_path / name)
+    assert caught.value.code == "unreadable"
+
+
+def test_of_many_unused_tensors_five_are_named(upstream_files, export, tmp_path):
+    metadata, tensors = read_safetensors(upstream_files.checkpoint)
+    tensors |= {f"extra/{i}": np.zeros(1, np.float32) for i in range(8)}
+    save_file(tensors, tmp_path / "c.safetensors", metadata=metadata)
+    with pytest.raises(FamilyError, match=r"no use for extra/0, .*, extra/4 and 3 more; a field"):
+        export(tmp_path / "c.safetensors")
 
 
 def test_upstream_loads_what_we_call_a_checkpoint(upstream_files):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 
 import pytest
@@ -23,20 +23,28 @@ def family(capsys: pytest.CaptureFixture[str]):
     return run
 
 
-def test_export_prints_one_line_per_file_and_says_at_the_end_what_happened(family, demo_family, tmp_path):
-    code, out, err = family("export", demo_family.family.path, "--out", tmp_path / "new", "--member", "home")
+def test_export_prints_one_line_per_file_and_says_at_the_end_what_happened(family, shallow_family, tmp_path):
+    words = ("--out", tmp_path / "new", "--member", "router")
+    code, out, err = family("export", shallow_family.path, *words)
+    digest = hashlib.sha256((tmp_path / "new" / "router.cact").read_bytes()).hexdigest()
     assert code == 0
-    assert out == f"{tmp_path}/new/home.cact  1,693,571 bytes  1cd4a0980465\n"
+    assert out == f"{tmp_path}/new/router.cact  665,347 bytes  {digest[:12]}\n"
     assert err == f"family: exported 1 model to {tmp_path}/new\n"
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["home.cact"]
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["router.cact"]
 
 
-def test_json_is_the_last_line_of_an_export(family, demo_family, tmp_path):
-    _, out, _ = family("export", demo_family.family.path, "--out", tmp_path, "--member", "base", "--json")
+def test_json_is_the_last_line_of_an_export(family, shallow_family, tmp_path):
+    _, out, _ = family("export", shallow_family.path, "--out", tmp_path, "--json")
     document = json.loads(out.splitlines()[-1])
-    assert document["family"] == "demo"
-    assert document["models"][0]["bytes"] == 1693571
-    assert document["models"][0]["sha256"].startswith("b52b179ac0be")
+    assert document["family"] == "shallow"
+    for name, model in zip(("base", "router"), document["models"], strict=True):
+        data = (tmp_path / f"{name}.cact").read_bytes()
+        assert model == {
+            "id": name,
+            "path": str(tmp_path / f"{name}.cact"),
+            "bytes": len(data),
+            "sha256": hashlib.sha256(data).hexdigest(),
+        }
 
 
 def test_check_prints_a_line_per_member_and_writes_nothing(family, demo_family, tmp_path):
@@ -77,13 +85,16 @@ def test_a_bad_family_is_refused_with_one_line(family, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_progress_is_drawn_on_a_terminal_and_kept_out_of_the_result(demo_family, tmp_path):
-    terminal, stderr = os.openpty()
-    words = ["family", "export", str(demo_family.family.path), "--out", str(tmp_path), "--member", "base"]
-    command = [sys.executable, "-m", "builder", *words]
-    with os.fdopen(terminal, "rb", buffering=0) as screen:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, check=True, text=True)
-        os.close(stderr)
+def test_progress_is_drawn_on_a_terminal_and_kept_out_of_the_result(
+    family, shallow_family, tmp_path, monkeypatch
+):
+    terminal, other_end = os.openpty()
+    with os.fdopen(terminal, "rb", buffering=0) as screen, os.fdopen(other_end, "w") as stderr:
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setattr(sys, "stderr", stderr)
+        _, out, _ = family("export", shallow_family.path, "--out", tmp_path, "--member", "base")
+        stderr.flush()
         shown = screen.read(1 << 16)
     assert b"\x1b[" in shown
-    assert done.stdout == f"{tmp_path}/base.cact  1,693,571 bytes  b52b179ac0be\n"
+    digest = hashlib.sha256((tmp_path / "base.cact").read_bytes()).hexdigest()
+    assert out == f"{tmp_path}/base.cact  665,347 bytes  {digest[:12]}\n"

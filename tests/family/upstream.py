@@ -62,14 +62,14 @@ def write_checkpoint(path: Path, *, seed: int = 0, drop: tuple[str, ...] = (), *
 def write_adapter(path: Path, checkpoint: Path, *, rank: int = 4, seed: int = 1) -> Path:
     """A random adapter on upstream's own targets, as upstream writes it."""
     params, _ = run.load_checkpoint(str(checkpoint))
-    lora = finetune.init_lora(params, finetune.lora_target_paths(params), rank, jax.random.PRNGKey(seed))
+    targets = finetune.lora_target_paths(params)
+    shapes = jax.eval_shape(lambda: finetune.init_lora(params, targets, rank, jax.random.PRNGKey(0)))
     rng = np.random.default_rng(seed)
     pairs = {
         "/".join(key): {
-            "A": np.asarray(pair["A"]),
-            "B": (0.02 * rng.standard_normal(pair["B"].shape)).astype(np.float32),
+            side: (0.05 * rng.standard_normal(shape.shape)).astype(np.float32) for side, shape in pair.items()
         }
-        for key, pair in lora.items()
+        for key, pair in shapes.items()
     }
     checkpoints.write_adapter(path, {"lora": pairs, "scale": 2.0, "base": str(checkpoint), "rank": rank})
     return path

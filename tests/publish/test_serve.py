@@ -157,7 +157,7 @@ def test_range_of_an_older_version_gives_the_whole_file(server: SiteServer) -> N
     assert ask(server, "/sub/path/" + PART, Range="bytes=0-1", If_Range='"old"')[::2] == (200, BODY)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(first=st.integers(0, 30), last=st.integers(0, 30), size=st.integers(0, 30))
 def test_range_holds_the_bytes_that_a_slice_holds(first: int, last: int, size: int) -> None:
     data = bytes(range(size))
@@ -199,7 +199,7 @@ def test_nothing_outside_and_no_listing_is_served(server: SiteServer, site: Path
     assert b"secret" not in body
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(
     steps=st.lists(
         st.sampled_from(["..", ".", "", "%2e%2e", "parts", "..%2f", "\\..", "%5c", "~", "c:", "%00", "a"])
