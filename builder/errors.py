@@ -18,6 +18,11 @@ cause; a cause that C or JavaScript can meet too has the same code there (`engin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+NAMES_SHOWN_MAX = 5
+NAME_LENGTH_MAX = 100
+
 
 class SaguaroError(Exception):
     """Base of every deliberate error; `str(error)` is one sentence that a user can act on."""
@@ -98,3 +103,16 @@ def refusal(
     source = f" ({spec})" if spec else ""
     step = f"; {next_step}" if next_step else ""
     return f"{subject}: {field}{where}: is {found}, must be {allowed}{source}{step}"
+
+
+def plain_name(name: str) -> str:
+    """A name out of a stranger's file: what could steer a terminal is escaped, what is long is cut."""
+    plain = "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)
+    return plain if len(plain) <= NAME_LENGTH_MAX else f"{plain[: NAME_LENGTH_MAX - 3]}..."
+
+
+def some_names(names: Sequence[str]) -> str:
+    """The first five names, and how many more there are."""
+    shown = ", ".join(plain_name(name) for name in names[:NAMES_SHOWN_MAX])
+    more = len(names) - NAMES_SHOWN_MAX
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -6,7 +6,6 @@ Does not know: the directory, tensors, files on disk.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -104,7 +103,10 @@ def parse_header(data: memoryview, subject: str) -> Header:
 
 
 def pack_header(header: Header) -> bytes:
-    """The header's bytes; a tag-82 header leaves out its geometry, which must be the fixed one."""
+    """The header's bytes; a tag-82 header leaves out its geometry, which must be the fixed one.
+
+    Raises `ContainerError` (cact_bad_header) for a value beyond its limits; `parse_header` checks the rest.
+    """
     words = _words_of(header)
     if header.tag == layout.TAG_82:
         for name, value in layout.TAG_82_GEOMETRY.items():
@@ -117,6 +119,7 @@ def pack_header(header: Header) -> bytes:
                     found=words[name],
                     allowed=f"{value}, since tag 0x05e12a82 fixes the geometry",
                 )
+    _check_limits(words, header.tag, "container")
     return layout.HEADER_STRUCTS[header.tag].pack(*(words[name] for name in layout.HEADER_FIELDS[header.tag]))
 
 
@@ -124,8 +127,8 @@ def _check_limits(words: dict[str, int | float], tag: int, subject: str) -> None
     for name in layout.HEADER_FIELDS[tag]:
         value = words[name]
         if name == "rope_theta":
-            if not (math.isfinite(value) and value > 0):
-                raise _bad_word(3, words, name, "a finite number above 0", subject)
+            if not 0 < value <= layout.F32_MAX:
+                raise _bad_word(3, words, name, "a finite f32 above 0", subject)
             continue
         low, high = layout.WORD_LIMITS.get(name, (0, 0xFFFFFFFF))
         if not low <= value <= high:

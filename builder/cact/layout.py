@@ -120,6 +120,8 @@ WORD_LIMITS: dict[str, tuple[int, int]] = {
 }
 """Inclusive bounds (docs/formats/cact.md, rule 3); no size that follows from them comes near 64 bits."""
 ORDER_LIMITS = (1, 16)
+F32_MAX = float(np.finfo(np.float32).max)
+"""The largest value of the header's only float."""
 HEAD_DIMENSION_MAX = 4096
 """Largest probe, query or output count of a head."""
 

@@ -55,6 +55,12 @@ def quantise(weights: Floats, bits: int) -> tuple[Codes, Halves]:
         return codes, norms.astype(np.float16)
 
 
+def group_norms(weights: Floats) -> Doubles:
+    """(rows, columns) f32 to (rows, padded / 128) f64: the norms before f32 and f16 round them."""
+    starts = range(0, weights.shape[1], GROUP)
+    return np.sqrt(np.add.reduceat(np.square(weights, dtype=np.float64), starts, axis=1))
+
+
 def rotate(groups: Floats) -> Floats:
     """(rows, groups, 128) f32 times the Hadamard matrix, in the order that the module describes.
 

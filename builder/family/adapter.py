@@ -6,16 +6,17 @@ Source: `needle.model.checkpoints.read_adapter`, `needle.model.finetune.merge_lo
 
 from __future__ import annotations
 
-import json
+import contextlib
 import math
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from builder.errors import FamilyError
+from builder.errors import FamilyError, plain_name
 from builder.family.checkpoint import Checkpoint
 from builder.family.safetensors_file import Floats, read_safetensors
+from builder.files import load_json
 
 PREFIX = "lora/"
 SEED_MAX = 2**32 - 1
@@ -41,18 +42,10 @@ class Adapter:
 def read_adapter(path: Path) -> Adapter:
     """Read an adapter. Raises `FamilyError` (unreadable, bad_safetensors, bad_adapter)."""
     metadata, tensors = read_safetensors(path)
-    try:
-        languages, scale, seed = (
-            json.loads(metadata.get(key) or "null") for key in ("languages", "scale", "seed")
-        )
-    except ValueError as error:
-        raise _bad(path, f"metadata is not JSON ({error}); is this an adapter?") from None
-    if not isinstance(scale, int | float):
-        raise _bad(path, f"scale is {scale!r}, must be a number; is this an adapter?")
+    languages, seed = _metadata(path, metadata, "languages"), _metadata(path, metadata, "seed")
+    scale = _finite(path, _metadata(path, metadata, "scale"))
     if languages is not None or "rows" in tensors:
         raise _bad(path, "is an audio (Whistle) adapter, which is not exported")
-    if not math.isfinite(scale):
-        raise _bad(path, f"scale is {scale}, must be finite")
     names = {name.rpartition("/")[0] for name in tensors}
     if not names:
         raise _bad(path, "holds no tensors")
@@ -60,12 +53,11 @@ def read_adapter(path: Path) -> Adapter:
     for name in sorted(names):
         a, b = tensors.pop(f"{name}/A", None), tensors.pop(f"{name}/B", None)
         if not name.startswith(PREFIX) or a is None or b is None:
-            raise _bad(path, f"{name} must be lora/KERNEL with the two matrices A and B")
+            raise _bad(path, f"{plain_name(name)} must be lora/KERNEL with the two matrices A and B")
         pairs[name.removeprefix(PREFIX)] = (a, b)
     if tensors:
-        raise _bad(path, f"has a tensor {min(tensors)} that belongs to no pair")
-    known_seed = isinstance(seed, int) and 0 <= seed <= SEED_MAX
-    return Adapter(path, float(scale), pairs, seed if known_seed else 0)
+        raise _bad(path, f"has a tensor {plain_name(min(tensors))} that belongs to no pair")
+    return Adapter(path, scale, pairs, seed if isinstance(seed, int) and 0 <= seed <= SEED_MAX else 0)
 
 
 def merge(checkpoint: Checkpoint, adapter: Adapter) -> dict[str, Floats]:
@@ -77,13 +69,27 @@ def merge(checkpoint: Checkpoint, adapter: Adapter) -> dict[str, Floats]:
     for name, (a, b) in adapter.pairs.items():
         kernel = checkpoint.tensors.get(name)
         if kernel is None:
-            raise _bad(adapter.path, f"adapts {name}, which {checkpoint.path} does not have")
+            raise _bad(adapter.path, f"adapts {plain_name(name)}, which {checkpoint.path} does not have")
         fits = a.ndim == b.ndim == 3 and a.shape[0] == b.shape[0] and a.shape[2] == b.shape[1]
         if not fits or (*a.shape[:2], b.shape[2]) != kernel.shape:
             product = f"A {list(a.shape)} times B {list(b.shape)}"
-            raise _bad(adapter.path, f"{name}: {product} must give the kernel's {list(kernel.shape)}")
-        merged[name] = kernel + np.float32(adapter.scale) * _product(a, b)
+            wanted = f"must give the kernel's {list(kernel.shape)}"
+            raise _bad(adapter.path, f"{plain_name(name)}: {product} {wanted}")
+        with np.errstate(over="ignore", invalid="ignore"):  # The exporter names what became infinite.
+            merged[name] = kernel + np.float32(adapter.scale) * _product(a, b)
     return merged
+
+
+def _metadata(path: Path, metadata: dict[str, str], key: str) -> object:
+    text = metadata.get(key) or "null"
+    return load_json(text.encode(), f"{path}: metadata {key}", error=FamilyError, code="bad_adapter")
+
+
+def _finite(path: Path, scale: object) -> float:
+    if isinstance(scale, int | float):
+        with contextlib.suppress(OverflowError):  # An integer may be too large for a float.
+            return float(scale)
+    raise _bad(path, f"scale is {plain_name(repr(scale))}, must be a number; is this an adapter?")
 
 
 def _product(a: Floats, b: Floats) -> Floats:

@@ -6,15 +6,15 @@ Source: `needle.model.run.load_checkpoint` and `TransformerConfig.from_saved` of
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from builder.errors import FamilyError
+from builder.errors import FamilyError, plain_name
 from builder.family.safetensors_file import Floats, read_safetensors
+from builder.files import load_json
 
 FORMAT_VERSION = "2"
 IGNORED_PREFIX = "mtp_"
@@ -82,13 +82,12 @@ def read_checkpoint(path: Path) -> Checkpoint:
     metadata, tensors = read_safetensors(path)
     version = metadata.get("format_version")
     if version != FORMAT_VERSION:
+        found = plain_name(repr(version))
         raise _bad(
-            path, f"format_version is {version!r}, must be {FORMAT_VERSION!r}; it is no Needle 3 checkpoint"
+            path, f"format_version is {found}, must be {FORMAT_VERSION!r}; it is no Needle 3 checkpoint"
         )
-    try:
-        saved = json.loads(metadata.get("config") or "{}")
-    except ValueError as error:
-        raise _bad(path, f"config is not JSON: {error}") from None
+    text = metadata.get("config") or "{}"
+    saved = load_json(text.encode(), f"{path}: config", error=FamilyError, code="bad_checkpoint")
     if not isinstance(saved, dict):
         raise _bad(path, "config must be a JSON object")
     if "attn_dim" in saved and "qk_head_dim" not in saved:
@@ -100,7 +99,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(("config", *(str(part) for part in first["loc"])))
-        raise _bad(path, f"{where}: {first['msg'].removeprefix('Value error, ')}") from None
+        raise _bad(path, f"{plain_name(where)}: {first['msg'].removeprefix('Value error, ')}") from None
     kept = {name: values for name, values in tensors.items() if not name.startswith(IGNORED_PREFIX)}
     return Checkpoint(path, config, kept)
 

@@ -6,20 +6,24 @@ A tensor that no adapter touches is encoded once per checkpoint, however many me
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 import functools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from builder.cact.header import Header
+import numpy as np
+
+from builder.cact.header import Header, pack_header, parse_header
 from builder.cact.layout import Kind
 from builder.cact.order import HEAD_NAMES, Slot, model_slots
-from builder.cact.quantise import quantise
+from builder.cact.quantise import group_norms, quantise
 from builder.cact.reader import read_container
 from builder.cact.sentencepiece_model import read_sentencepiece
 from builder.cact.tokenizer import pack_tokenizer
 from builder.cact.writer import Blob, cq_blob, half_blob, raw_blob, single_blob, write_container
-from builder.errors import ContainerError, FamilyError
+from builder.errors import ContainerError, FamilyError, plain_name, some_names
 from builder.family.adapter import Adapter, merge, read_adapter
 from builder.family.checkpoint import Checkpoint, read_checkpoint
 from builder.family.family import Family, Member
@@ -32,6 +36,8 @@ from builder.family.settings import FamilyTable
 WEIGHT_BITS = 4
 """Upstream's exporter writes no other width."""
 HEAD_CODES = {name: code for code, name in HEAD_NAMES[3].items()}
+HALF_LIMIT = 65520.0
+"""From here on fp16 rounds to infinity."""
 HEAD_MATRICES = ("probes", "query", "proj")
 """Fields of a head that are CQ; the others are FP16."""
 
@@ -119,7 +125,7 @@ class CheckpointExporter:
     """One checkpoint, ready to be written with or without an adapter merged in."""
 
     def __init__(self, checkpoint: Checkpoint, settings: FamilyTable, tokenizer: bytes) -> None:
-        """Raises `FamilyError` (bad_depth, bad_checkpoint, unused_tensors)."""
+        """Raises `FamilyError` (bad_depth, bad_checkpoint, unused_tensors, cact_bad_header)."""
         self._checkpoint = checkpoint
         self._settings = settings
         self._tokenizer = tokenizer
@@ -127,6 +133,7 @@ class CheckpointExporter:
         self._header = header_of(
             checkpoint.config, self._layers, kv_window=settings.kv_window, kv_bits=settings.kv_bits
         )
+        self._check_header(self._header)
         self._encoded: dict[str, Blob] = {}
         if settings.unused_tensors == "refuse":
             self._refuse_unused()
@@ -142,8 +149,7 @@ class CheckpointExporter:
         for slot in model_slots(self._header):
             if slot.kind is not Kind.FP32:
                 self._values(slot, parameters)
-        for head in self._heads(parameters, adapter):
-            list(parameters.head(head))
+        collections.deque(self._head_fields(parameters, adapter), maxlen=0)
 
     def export(
         self, adapter: Adapter | None = None, progress: Callable[[int, int], None] | None = None
@@ -156,18 +162,17 @@ class CheckpointExporter:
             blobs.append(self._blob(slot, parameters))
             if progress:
                 progress(index + 1, len(slots))
-        blobs += self._head_blobs(parameters, self._heads(parameters, adapter))
+        for field, values in self._head_fields(parameters, adapter):
+            blobs.append(_cq(values) if field in HEAD_MATRICES else half_blob(values))
         blobs.append(raw_blob(self._tokenizer))
         try:
             return write_container(self._header, blobs)
         except ContainerError as error:
-            raise FamilyError(
-                f"{self._checkpoint.path}: cannot be written as a .cact: {error}", code=error.code
-            ) from None
+            raise self._unwritable(error) from None
 
     def _parameters(self, adapter: Adapter | None) -> Parameters:
         replaced = {} if adapter is None else merge(self._checkpoint, adapter)
-        return Parameters(self._checkpoint, replaced, self._layers)
+        return Parameters(self._checkpoint, replaced, self._layers, adapter.path if adapter else None)
 
     def _heads(self, parameters: Parameters, adapter: Adapter | None) -> list[str]:
         """The heads to write.
@@ -186,7 +191,18 @@ class CheckpointExporter:
                 f"{list(values.shape)}, must be {list(slot.shape)} by the checkpoint's config",
                 code="bad_checkpoint",
             )
+        self._require_storable(parameters.key(slot.name), values, parameters, is_cq=slot.kind is Kind.CQ)
         return values
+
+    def _require_storable(self, key: str, values: Floats, parameters: Parameters, *, is_cq: bool) -> None:
+        sizes = group_norms(values) if is_cq else np.abs(values)
+        if not (sizes < HALF_LIMIT).all():  # False for what is not a number, too.
+            what = "norm of 128 weights" if is_cq else "value"
+            raise FamilyError(
+                f"{parameters.source(key)}: {plain_name(key)}: has a {what} of {sizes.max():g}, must be "
+                f"finite and below {HALF_LIMIT:g}, which fp16 can hold",
+                code="cact_bad_value",
+            )
 
     def _blob(self, slot: Slot, parameters: Parameters) -> Blob:
         shared = parameters.key(slot.name) not in parameters.replaced
@@ -202,23 +218,37 @@ class CheckpointExporter:
             self._encoded[slot.name] = blob
         return blob
 
-    def _head_blobs(self, parameters: Parameters, heads: list[str]) -> Iterator[Blob]:
+    def _head_fields(self, parameters: Parameters, adapter: Adapter | None) -> Iterator[tuple[str, Floats]]:
+        """(field, values) in file order: the list of the heads, then each head's tensors."""
+        heads = self._heads(parameters, adapter)
         if heads:
-            yield half_blob([HEAD_CODES[head] for head in heads])
+            yield "codes", np.array([HEAD_CODES[head] for head in heads], np.float32)
         for head in heads:
             for field, values in parameters.head(head):
-                yield _cq(values) if field in HEAD_MATRICES else half_blob(values)
+                self._require_storable(HEAD_KEYS[head], values, parameters, is_cq=field in HEAD_MATRICES)
+                yield field, values
+
+    def _check_header(self, header: Header) -> None:
+        try:
+            packed = pack_header(dataclasses.replace(header, tensor_count=1))  # The writer sets the count.
+            parse_header(memoryview(packed), "config")
+        except ContainerError as error:
+            raise self._unwritable(error) from None
+
+    def _unwritable(self, error: ContainerError) -> FamilyError:
+        return FamilyError(f"{self._checkpoint.path}: cannot be written as a .cact: {error}", code=error.code)
 
     def _refuse_unused(self) -> None:
         config = self._checkpoint.config
         everything = Parameters(self._checkpoint, {}, tuple(range(config.num_layers)))
         header = header_of(config, everything.layers, kv_window=0, kv_bits=None)
+        self._check_header(header)
         used = {everything.key(slot.name) for slot in model_slots(header)}
         heads = tuple(f"{key}/" for key in HEAD_KEYS.values())
         unused = sorted(n for n in self._checkpoint.tensors if n not in used and not n.startswith(heads))
         if unused:
             raise FamilyError(
-                f"{self._checkpoint.path}: its config has no use for {', '.join(unused)}; a field that it "
+                f"{self._checkpoint.path}: its config has no use for {some_names(unused)}; a field that it "
                 "leaves out counts as switched off, so name every field there, or lose the tensors on "
                 'purpose with unused_tensors = "drop" in [family]',
                 code="unused_tensors",

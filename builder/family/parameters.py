@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -49,6 +50,12 @@ class Parameters:
     checkpoint: Checkpoint
     replaced: Mapping[str, Floats]
     layers: tuple[int, ...]
+    adapter: Path | None = None
+    """Where the replaced tensors come from."""
+
+    def source(self, key: str) -> Path:
+        """The file that is to blame for a tensor of the checkpoint's name `key`."""
+        return self.adapter if self.adapter and key in self.replaced else self.checkpoint.path
 
     def key(self, name: str) -> str:
         """The checkpoint's name for a tensor that the container calls `name`; a head's is its folder."""

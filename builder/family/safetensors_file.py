@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, deserialize
 
-from builder.errors import FamilyError
+from builder.errors import FamilyError, plain_name
+from builder.files import read_regular
 
 Floats = npt.NDArray[np.float32]
 
@@ -22,21 +23,18 @@ _NUMPY_TYPES = {"F32": "<f4", "F16": "<f2"}
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, str], dict[str, Floats]]:
-    """(metadata, tensors by name). Raises `FamilyError` (unreadable, bad_safetensors)."""
+    """(metadata, tensors by name). Raises `FamilyError` (as `read_regular`, and bad_safetensors)."""
     if path.suffix != ".safetensors":
         raise FamilyError(
             f"{path}: is not a .safetensors file; pickled files can run code and are never opened",
             code="bad_safetensors",
         )
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        reason = (error.strerror or "unreadable").lower()
-        raise FamilyError(f"{path}: cannot be read: {reason}", code="unreadable") from error
+    data = read_regular(path, error=FamilyError)
     try:
         entries: list[tuple[str, dict[str, Any]]] = deserialize(data)  # type: ignore[no-untyped-call]
     except SafetensorError as error:
-        raise FamilyError(f"{path}: is not a safetensors file: {error}", code="bad_safetensors") from None
+        reason = plain_name(str(error))  # It quotes the file.
+        raise FamilyError(f"{path}: is not a safetensors file: {reason}", code="bad_safetensors") from None
     # `deserialize` has checked the header, so its length and JSON are sound.
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     return header.get("__metadata__", {}), {name: _floats(path, name, entry) for name, entry in entries}
@@ -52,6 +50,12 @@ def _floats(path: Path, name: str, entry: dict[str, Any]) -> Floats:
         values = np.frombuffer(data, _NUMPY_TYPES[dtype]).astype(np.float32)
     else:
         raise FamilyError(
-            f"{path}: tensor {name} has type {dtype}, must be F32, F16 or BF16", code="bad_safetensors"
+            f"{path}: tensor {plain_name(name)} has type {dtype}, must be F32, F16 or BF16",
+            code="bad_safetensors",
         )
-    return values.reshape(entry["shape"])
+    try:
+        return values.reshape(entry["shape"])
+    except (ValueError, OverflowError):  # More axes, or a longer one beside an empty one, than numpy has.
+        shape = plain_name(str(entry["shape"]))
+        sentence = f"{path}: tensor {plain_name(name)} has the shape {shape}, which no array has"
+        raise FamilyError(sentence, code="bad_safetensors") from None

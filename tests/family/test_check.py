@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
+import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
@@ -11,6 +13,7 @@ from builder.cact.reader import read_container
 from builder.family.check import check_family
 from builder.family.family import load_family
 from builder.family.safetensors_file import read_safetensors
+from tests.family.upstream import TOKENIZER
 
 
 def test_the_demo_family_has_no_problem(demo_family):
@@ -50,6 +53,50 @@ def test_an_untrained_adapter_is_found(check, upstream_files, tmp_path):
     zeros = {name: values * (not name.endswith("/B")) for name, values in tensors.items()}
     save_file(zeros, tmp_path / "zero.safetensors", metadata=metadata)
     assert check('checkpoint="tiny.safetensors"\nadapter="zero.safetensors"') == "empty_adapter"
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"num_layers": 3}, "cact_bad_header"),
+        ({"rope_theta": 1e300}, "cact_bad_header"),
+        ({"rope_theta": -1}, "cact_bad_header"),
+        ({"max_seq_len": 2**31}, "cact_bad_header"),
+        ({"engram_orders": [2**31]}, "cact_bad_header"),
+    ],
+)
+def test_a_config_that_no_header_can_hold_is_found(check, tmp_path, changes, code):
+    metadata, tensors = read_safetensors(tmp_path / "tiny.safetensors")
+    config = json.loads(metadata["config"]) | changes
+    save_file(tensors, tmp_path / "bad.safetensors", metadata=metadata | {"config": json.dumps(config)})
+    assert check('checkpoint="bad.safetensors"') == code
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("stack/final_norm/scale", np.nan),
+        ("embedding/embedding", np.inf),
+        ("embedding/embedding", 1e30),
+        ("confidence_head/query", np.nan),
+    ],
+)
+def test_a_weight_that_no_container_can_hold_is_found(check, tmp_path, name, value):
+    metadata, tensors = read_safetensors(tmp_path / "tiny.safetensors")
+    tensors[name].flat[0] = value
+    save_file(tensors, tmp_path / "bad.safetensors", metadata=metadata)
+    assert check('checkpoint="bad.safetensors"') == "cact_bad_value"
+
+
+@pytest.mark.parametrize("scale", ["1e30", "1e300"])
+def test_an_adapter_that_makes_weights_too_large_is_to_blame_itself(upstream_files, tmp_path, scale):
+    metadata, tensors = read_safetensors(upstream_files.adapter)
+    save_file(tensors, tmp_path / "big.safetensors", metadata=metadata | {"scale": scale})
+    text = f'[family]\nname="f"\ntitle="F"\ntokenizer="{TOKENIZER}"\n'
+    text += f'[base]\ncheckpoint="{upstream_files.checkpoint}"\nadapter="big.safetensors"\n'
+    (tmp_path / "family.toml").write_text(text)
+    (base,) = check_family(load_family(tmp_path / "family.toml"))
+    assert str(base.problem).startswith(f"{tmp_path}/big.safetensors: stack/layers/block/")
 
 
 def test_another_tokenizer_is_found(check, demo_family, tmp_path):
