@@ -7,14 +7,18 @@ Knows nothing of: how the files were made. Source: docs/publish.md, "Packing aga
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from builder.errors import ManifestError, RefusedError, refusal
-from builder.files import final_name, write_whole
-from builder.publish.manifest import Manifest, read_manifest
+from builder.files import check_folder, final_name, read_regular, write_whole
+from builder.publish.lock import locked
+from builder.publish.manifest import MANIFEST_BYTES_MAX, Manifest, read_manifest
 from builder.publish.pages import INDEX, SERVICE_WORKER, is_sealed
 from builder.publish.parts import PartSource
 
@@ -32,7 +36,9 @@ class Written:
     new: int = 0
     kept: int = 0
     removed: int = 0
-    _undo: list[tuple[Path, bytes | None]] = field(default_factory=list)
+    _added: list[Path] = field(default_factory=list)
+    _replaced: list[tuple[Path, Path]] = field(default_factory=list)
+    """A file, and another name under which its bytes of before are kept."""
 
 
 def is_ours(path: str) -> bool:
@@ -58,9 +64,11 @@ def read_present(folder: Path) -> bytes | None:
     """
     if folder.exists() and not folder.is_dir():
         raise RefusedError(refusal(folder, "--out", found="a file", allowed="a folder"))
-    if (folder / MANIFEST).is_file():
-        data = (folder / MANIFEST).read_bytes()
+    check_folder(folder)
+    _require_no_folders(folder, REPLACED_IN_ORDER)
+    if (folder / MANIFEST).exists():
         try:
+            data = read_regular(folder / MANIFEST, MANIFEST_BYTES_MAX, error=ManifestError)
             read_manifest(data, folder / MANIFEST)
         except ManifestError as error:
             raise RefusedError(f"{error}; remove {folder} or choose another --out", code=error.code) from None
@@ -92,27 +100,20 @@ def write_release(
 ) -> Written:
     """Put a release in place: first what is new, then the files that are replaced, then remove what is stale.
 
-    On any failure, an interruption included, the folder is as it was.
+    On any failure, an interruption included, the folder is as it was. Raises RefusedError, with nothing
+    changed, if another pack is writing there.
     """
-    present = read_present(folder)
-    replaced = dict(replaced)
-    previous = _previous(folder, present, replaced[MANIFEST]) if keep_previous else None
-    if previous is not None:
-        replaced[PREVIOUS] = previous
-    written = Written()
-    try:
-        for path, content in immutable.items():
-            _place(folder, path, content if isinstance(content, bytes) else content.read(), written)
-        for path in REPLACED_IN_ORDER:
-            if path in replaced:
-                _place(folder, path, replaced[path], written)
-    except BaseException:
-        _roll_back(written, folder)
-        raise
-    kept = {*immutable, *replaced, *(files_of(folder, read_manifest(previous)) if previous else ())}
-    written.removed = _remove(
-        folder, [path for path in site_files(folder) if is_ours(path) and path not in kept]
-    )
+    with _folder_alone(folder):
+        present = read_present(folder)
+        replaced = dict(replaced)
+        previous = _previous(folder, present, replaced[MANIFEST]) if keep_previous else None
+        if previous is not None:
+            replaced[PREVIOUS] = previous
+        _require_no_folders(folder, immutable)
+        written = _put(folder, immutable, replaced)
+        kept = {*immutable, *replaced, *(files_of(folder, read_manifest(previous)) if previous else ())}
+        stale = [path for path in site_files(folder) if is_ours(path) and path not in kept]
+        written.removed = _remove(folder, stale)
     return written
 
 
@@ -137,25 +138,90 @@ def _previous(folder: Path, present: bytes | None, coming: bytes) -> bytes | Non
     return data
 
 
+@contextmanager
+def _folder_alone(folder: Path) -> Iterator[None]:
+    """The folder, made if need be and locked; what was made goes again if nothing comes to lie in it."""
+    check_folder(folder)
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with locked(folder) as alone:
+            if not alone:
+                raise RefusedError(f"{folder}: another pack is writing there; wait for it", code="busy")
+            yield
+    finally:
+        with suppress(OSError):  # Not empty: it is needed.
+            for path in made:
+                path.rmdir()
+
+
+def _require_no_folders(folder: Path, paths: Iterable[str]) -> None:
+    """Raise RefusedError for what lies, and is no file, where a file is to be written."""
+    for path in paths:
+        if (folder / path).exists() and not (folder / path).is_file():
+            step = "remove it or choose another --out"
+            raise RefusedError(
+                refusal(folder / path, "path", found="no file", allowed="a file or nothing", next_step=step)
+            )
+
+
+def _put(folder: Path, immutable: Mapping[str, bytes | PartSource], replaced: Mapping[str, bytes]) -> Written:
+    written = Written()
+    try:
+        for path, content in immutable.items():
+            _place(folder, path, content if isinstance(content, bytes) else content.read(), written)
+        for path in REPLACED_IN_ORDER:
+            if path in replaced:
+                _place(folder, path, replaced[path], written)
+    except BaseException:
+        _roll_back(written, folder)
+        raise
+    finally:
+        for _, kept in written._replaced:
+            kept.unlink(missing_ok=True)
+    return written
+
+
 def _place(folder: Path, path: str, data: bytes, written: Written) -> None:
     target = folder / path
-    old = target.read_bytes() if target.is_file() else None
-    if old == data:
-        written.kept += 1
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    written._undo.append((target, old))
+    if target.is_file():
+        if target.stat().st_size == len(data) and target.read_bytes() == data:
+            written.kept += 1
+            return
+        _keep(target, written)
+    else:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        written._added.append(target)
     write_whole(target, data)
     written.new += 1
 
 
+def _keep(target: Path, written: Written) -> None:
+    """Give the bytes that are to be replaced a second name, so that putting them back needs no room."""
+    # If this process is killed, the next pack takes it for one of write_whole's.
+    kept = target.with_name(f"{target.name}.{os.getpid()}-0.writing")
+    kept.unlink(missing_ok=True)
+    try:
+        os.link(target, kept)
+    except OSError:  # A file system without links.
+        try:
+            shutil.copyfile(target, kept)
+        except BaseException:
+            kept.unlink(missing_ok=True)
+            raise
+    written._replaced.append((target, kept))
+
+
 def _roll_back(written: Written, folder: Path) -> None:
-    for target, old in reversed(written._undo):
-        if old is None:
+    """First what is new goes, which makes room; one file that resists does not keep the others."""
+    for target in written._added:
+        with suppress(OSError):
             target.unlink(missing_ok=True)
-        else:
-            write_whole(target, old)
-    _remove_empty_folders(folder)
+    for target, kept in written._replaced:
+        with suppress(OSError):
+            os.replace(kept, target)
+    with suppress(OSError):
+        _remove_empty_folders(folder)
 
 
 def _remove(folder: Path, paths: list[str]) -> int:
@@ -172,5 +238,3 @@ def _remove_empty_folders(folder: Path) -> None:
                 path.rmdir()
         if (folder / name).is_dir() and not any((folder / name).iterdir()):
             (folder / name).rmdir()
-    if folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()

@@ -10,6 +10,7 @@ import pytest
 from builder import files
 from builder.errors import RefusedError
 from builder.publish.folder import Written, read_present, site_files, write_release
+from builder.publish.lock import locked
 from builder.publish.manifest import write_manifest
 from tests.publish.family_fields import family_fields, part, sha
 
@@ -150,6 +151,106 @@ def test_failed_write_leaves_what_was_there(
         write(site, "two")
     assert tree(site) == before
     assert site.exists() != first
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+def test_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """From some write on there is no room for any, not even for putting things back."""
+    write(tmp_path, "one")
+    before = tree(tmp_path)
+    calls = itertools.count()
+
+    def write_bytes(path: Path, data: bytes) -> int:
+        with path.open("wb") as file:
+            if next(calls) >= step:
+                raise OSError(28, "No space left on device")
+            return file.write(data)
+
+    monkeypatch.setattr(Path, "write_bytes", write_bytes)
+    with pytest.raises(RefusedError, match=r"cannot be written: no space left on device") as caught:
+        write(tmp_path, "two")
+    assert str(tmp_path) in str(caught.value)
+    assert tree(tmp_path) == before
+
+
+def test_old_bytes_are_put_back_where_files_cannot_be_linked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def link(source: Path, target: Path) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", link)
+    write(tmp_path, "one")
+    write(tmp_path, "two")
+    assert (tmp_path / "previous.json").read_bytes() == whole("one")["family.json"]
+    test_failed_write_leaves_what_was_there(tmp_path, monkeypatch, STEPS - 1, OSError(28, "full"), False)
+
+
+def test_file_that_cannot_be_put_back_does_not_keep_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "one")
+    before = tree(tmp_path)
+
+    def replace(source: Path, target: Path) -> None:
+        if target.name == "family.json" or (target.name == "sw.js" and str(source).endswith("-0.writing")):
+            raise OSError(5, "Input/output error")
+        os.rename(source, target)
+
+    monkeypatch.setattr(files.os, "replace", replace)
+    with pytest.raises(RefusedError, match="input/output error"):
+        write(tmp_path, "two")
+    assert tree(tmp_path) == before | {"sw.js": b"sw two"}
+
+
+def test_empty_folder_of_the_user_stays_after_a_failed_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def replace(source: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "mine").mkdir()
+    monkeypatch.setattr(files.os, "replace", replace)
+    for site in (tmp_path / "mine", tmp_path / "new" / "deep"):
+        with pytest.raises(RefusedError):
+            write(site, "one")
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "mine"]
+
+
+@pytest.mark.parametrize("path", ["sw.js", "family.json", "previous.json"])
+def test_folder_in_the_place_of_a_file_is_refused_before_anything_is_written(
+    tmp_path: Path, path: str
+) -> None:
+    (tmp_path / path).mkdir()
+    for call in (lambda: read_present(tmp_path), lambda: write(tmp_path, "one")):
+        with pytest.raises(RefusedError, match=f"{path}: path: is no file, must be a file or nothing"):
+            call()
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / path]
+
+
+def test_folder_in_the_place_of_a_part_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    part_path = next(iter(release("one")["immutable"]))
+    (tmp_path / part_path).mkdir(parents=True)
+    with pytest.raises(RefusedError, match="path: is no file"):
+        write(tmp_path, "one")
+    assert tree(tmp_path) == {}
+
+
+def test_two_packs_do_not_write_into_one_folder(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    write(site, "one")
+    before = tree(site)
+    with locked(site), pytest.raises(RefusedError, match="site: another pack is writing there"):
+        write(site, "two")
+    assert tree(site) == before
+    write(site, "two")
+
+
+def test_link_to_nothing_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "dang").symlink_to("nowhere")
+    with pytest.raises(RefusedError, match="dang is a link to nothing, not a folder"):
+        write(tmp_path / "dang", "one")
+    assert not (tmp_path / "nowhere").exists()
 
 
 def test_killed_pack_is_healed_by_the_next(tmp_path: Path) -> None:
