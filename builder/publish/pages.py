@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from builder.errors import RefusedError, refusal
+from builder.files import load_json
 from builder.publish.manifest import app_path
 from builder.publish.references import preload_list, require_references
 
@@ -25,7 +26,7 @@ MODULE_FOLDERS = ("page", "family", "worker")
 PUBLISHED_SUFFIXES = (".js", ".css", ".svg", ".png", ".ico", ".webp", ".woff2", ".webmanifest")
 SAFE_PATH = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$")
 SEAL = re.compile(rb"\A(.*\n)(?:<!-- |// )sealed: ([0-9a-f]{64})(?: -->)?\n\Z", re.DOTALL)
-
+INTEGRITY = re.compile(r"sha256-[A-Za-z0-9+/]{43}=")
 PRECACHE_NAMED = re.compile(r"JSON\.parse\('(\[.*\])'\)")
 
 
@@ -90,9 +91,27 @@ def is_sealed(data: bytes) -> bool:
 
 
 def precache_of(service_worker: bytes) -> dict[str, str]:
-    """Path -> integrity, as a sealed `sw.js` lists it."""
-    match = PRECACHE_NAMED.search(service_worker.decode("utf-8"))
-    return dict(json.loads(match[1])) if match else {}
+    """Path -> integrity, as `build_page` lists them in `sw.js`; empty if there is no such list.
+
+    The seal proves nothing about a stranger's file: each path is safe to read, whatever it says.
+    """
+    match = PRECACHE_NAMED.search(service_worker.decode("utf-8", errors="replace"))
+    try:
+        pairs = load_json(match[1].encode(), SERVICE_WORKER) if match else []
+    except RefusedError:
+        return {}
+    listed = dict(pairs) if all(map(_is_listed, pairs)) else {}
+    return listed if len(listed) == len(pairs) else {}
+
+
+def _is_listed(pair: object) -> bool:
+    match pair:
+        case [str(path), str(integrity)]:
+            is_in_app = path.startswith("app/") and SAFE_PATH.fullmatch(path) is not None
+            return (
+                integrity == "" if path == INDEX else is_in_app and INTEGRITY.fullmatch(integrity) is not None
+            )
+    return False
 
 
 def has_integrity(data: bytes, integrity: str) -> bool:

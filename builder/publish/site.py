@@ -11,8 +11,16 @@ from pathlib import Path
 
 from builder.delta import apply_patch
 from builder.errors import ManifestError, refusal
+from builder.files import read_regular
 from builder.publish.folder import MANIFEST
 from builder.publish.manifest import MANIFEST_BYTES_MAX, Delivery, Manifest, Part, read_manifest
+
+# What `read_regular` says, by the name that it has in the page too.
+CODES = {
+    "unreadable": "part_missing",
+    "too_large": "part_hash_mismatch",
+    "lfs_pointer": "part_is_lfs_pointer",
+}
 
 
 class Site:
@@ -49,35 +57,32 @@ class Site:
 
     def file_bytes(self, path: str, sha256: str, byte_count: int) -> bytes:
         """One immutable file of the site, proved."""
-        try:
-            data = (self.folder / path).read_bytes()
-        except OSError:
-            step = "pack again, or upload the whole folder"
-            raise ManifestError(
-                refusal(self.folder / path, "file", found="missing", allowed="there", next_step=step),
-                code="part_missing",
-            ) from None
-        if data.startswith(b"version https://git-lfs"):
-            raise ManifestError(
-                f"{self.folder / path}: is a Git LFS pointer, not the file; many hosts do not serve Git LFS",
-                code="part_is_lfs_pointer",
-            )
+        data = self._read(path, byte_count)
         if (found := hashlib.sha256(data).hexdigest()) != sha256:
             raise _mismatch(self.folder / path, "sha256", found, sha256, code="part_hash_mismatch")
         _require_size(path, data, byte_count)
         return data
 
+    def _read(self, path: str, byte_count: int) -> bytes:
+        place = self.folder / path
+        if not place.exists():
+            step = "pack again, or upload the whole folder"
+            sentence = refusal(place, "file", found="missing", allowed="there", next_step=step)
+            raise ManifestError(sentence, code="part_missing")
+        try:
+            return read_regular(place, byte_count, error=ManifestError)
+        except ManifestError as error:
+            raise ManifestError(str(error), code=CODES[error.code]) from None
+
 
 def open_site(folder: str | Path) -> Site:
     """Open a folder that `pack` wrote. Raises ManifestError if it has no sound manifest."""
     path = Path(folder) / MANIFEST
-    try:
-        with path.open("rb") as file:
-            data = file.read(MANIFEST_BYTES_MAX + 1)
-    except OSError:
+    if not path.exists():
         step = f"make one: python -m builder pack --out {folder}"
         sentence = refusal(folder, MANIFEST, found="missing", allowed="there", next_step=step)
-        raise ManifestError(sentence, code="manifest_missing") from None
+        raise ManifestError(sentence, code="manifest_missing")
+    data = read_regular(path, MANIFEST_BYTES_MAX, error=ManifestError)
     return Site(Path(folder), read_manifest(data, path))
 
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ParamSpec
 
-from builder.errors import SaguaroError, refusal
+from builder.errors import RefusedError, SaguaroError, refusal
+from builder.files import read_regular
 from builder.publish.folder import MANIFEST, PREVIOUS, files_of, is_ours, site_files
-from builder.publish.manifest import Manifest, Part, read_manifest
+from builder.publish.manifest import MANIFEST_BYTES_MAX, PART_BYTES_MAX, Manifest, Part, read_manifest
 from builder.publish.pages import INDEX, SERVICE_WORKER, has_integrity, is_sealed, precache_of
 from builder.publish.site import Site, open_site
 
@@ -79,6 +80,8 @@ class _Checks:
                 )
             elif name == SERVICE_WORKER:
                 listed = precache_of(data)
+                if not listed:
+                    self._mismatch(name, "precache list", "missing or of another form", "as pack writes it")
         for path, integrity in sorted(listed.items()):
             self._needed.add(path)
             if integrity and (data := self._read(path)) is not None and not has_integrity(data, integrity):
@@ -89,11 +92,11 @@ class _Checks:
     def previous(self) -> None:
         """The release before, if it is kept: its parts and its engine."""
         path = self._folder / PREVIOUS
-        if not path.is_file():
+        if not path.exists():
             return
         self._needed.add(PREVIOUS)
         kept: list[Manifest] = []
-        if self._attempt(lambda: kept.append(read_manifest(path.read_bytes(), path))):
+        if self._attempt(lambda: kept.append(read_manifest(read_regular(path, MANIFEST_BYTES_MAX), path))):
             self._parts(kept[0])
             self._engine(kept[0])
             self._needed.update(files_of(self._folder, kept[0]))
@@ -121,10 +124,14 @@ class _Checks:
         self._attempt(self._site.file_bytes, engine.path, engine.sha256, engine.bytes)
 
     def _read(self, name: str) -> bytes | None:
-        try:
-            return (self._folder / name).read_bytes()
-        except OSError:
+        path = self._folder / name
+        if not path.exists():
             self._mismatch(name, "file", "missing", "there; pack again, or upload the whole folder")
+            return None
+        try:
+            return read_regular(path, PART_BYTES_MAX)  # No host serves a larger file.
+        except RefusedError as error:
+            self.verdict.mismatches.append(str(error))
             return None
 
     def _attempt(
