@@ -5,7 +5,8 @@
  * Knows nothing of: workers, downloads, budgets (a `Team` does).
  */
 
-/** @import { Answer, Envelope, Generation, Manifest, MemberSpec, RespondOptions, RouteReason, Sampling, Scoring } from './types.d.ts' */
+/** @import { Answer, Envelope, Generation, Manifest, MemberSpec, RespondOptions } from './types.d.ts' */
+/** @import { RouteReason, Sampling, Scoring } from './types.d.ts' */
 /** @import { Code } from './errors.js' */
 
 import { errorAnswer, readAnswer } from './envelope.js';
@@ -18,9 +19,11 @@ import { chooseCandidate } from './router.js';
 /**
  * Members as the dispatcher needs them. Both methods open the member first, and reject with a `FamilyError`.
  * @typedef {object} Team
- * @property {(spec: MemberSpec, work: { prompts: string[], calls: string[] }, options: RespondOptions) => Promise<Scoring>} score
+ * @property {(spec: MemberSpec, work: ScoreWork, options: RespondOptions) => Promise<Scoring>} score
  * @property {(spec: MemberSpec, work: GenerateWork, options: RespondOptions) => Promise<Generation>} generate
  */
+
+/** @typedef {{ prompts: string[], calls: string[] }} ScoreWork */
 
 /**
  * @typedef {object} GenerateWork

@@ -120,10 +120,11 @@ async function prove(bytes, response, part, hash) {
 function notThePart(bytes, response, part, code, found) {
   const start = new TextDecoder().decode(bytes.subarray(0, 256)).trimStart();
   if (start.startsWith(LFS_POINTER)) {
-    return new FamilyError('part_is_lfs_pointer', `${part.path}: is a Git LFS pointer; the host does not serve LFS files`);
+    const words = `${part.path}: is a Git LFS pointer; the host does not serve LFS files`;
+    return new FamilyError('part_is_lfs_pointer', words);
   }
-  const isHtml = response.headers.get('content-type')?.includes('text/html') || /^<(!doctype|html|head|body)/i.test(start);
-  if (isHtml) {
+  const saysHtml = response.headers.get('content-type')?.includes('text/html');
+  if (saysHtml || /^<(!doctype|html|head|body)/i.test(start)) {
     return new FamilyError('part_is_html', `${part.path}: is a web page; the host does not have the part`);
   }
   const expected = `${part.bytes} bytes with the hash ${part.sha256.slice(0, 12)}`;

@@ -16,7 +16,11 @@ export class EngineFile {
   /** @type {Promise<WebAssembly.Module> | null} */
   #module = null;
 
-  /** @param {EngineSpec} spec @param {PartSource} source @param {AbortSignal} signal the family's end, no single request's */
+  /**
+   * @param {EngineSpec} spec
+   * @param {PartSource} source
+   * @param {AbortSignal} signal the family's end, no single request's
+   */
   constructor(spec, source, signal) {
     this.#spec = spec;
     this.#source = source;

@@ -5,9 +5,11 @@
  * watches. Knows nothing of: the DOM, the numbers inside a model.
  */
 
-/** @import { Answer, FamilyEvent, FamilyOptions, FamilyStatus, Host, Manifest, MemberRole, MemberSpec, RespondOptions, StoredFile } from './types.d.ts' */
+/** @import { Answer, FamilyEvent, FamilyOptions, FamilyStatus, Host, Manifest } from './types.d.ts' */
+/** @import { MemberRole, MemberSpec, RespondOptions, StoredFile } from './types.d.ts' */
 /** @import { Team } from './dispatcher.js' */
 /** @import { ManifestSource } from './manifest_source.js' */
+/** @import { WorkProgress } from '../worker/types.d.ts' */
 
 import { respond } from './dispatcher.js';
 import { EngineFile } from './engine_file.js';
@@ -79,9 +81,10 @@ export class Family {
     this.#engine = new EngineFile(manifest.engine, this.#source, this.#closing.signal);
     const rest = { manifest, source: this.#source, engine: this.#engine, silenceMs, onChange };
     const createWorker = host.createWorker;
-    this.#members = new Map(
-      membersOf(manifest).map((spec) => [spec.id, new Member({ spec, role: roleOf(manifest, spec), createWorker, ...rest })]),
+    const members = membersOf(manifest).map(
+      (spec) => new Member({ spec, role: roleOf(manifest, spec), createWorker, ...rest }),
     );
+    this.#members = new Map(members.map((member) => [member.spec.id, member]));
     this.#pool = new Pool(this.#member(manifest.base.id), options.memoryBudgetBytes);
     this.#claim = new ReleaseClaim(host.locks, root.pathname, manifest.release);
   }
@@ -209,7 +212,8 @@ export class Family {
       generate: (spec, work, options) =>
         this.#use(spec, options, (member) => {
           options.onProgress?.({ phase: 'answer', member: spec.id });
-          return member.generate(work, { signal: options.signal, onProgress: (progress) => forward(progress, spec, options) });
+          const onProgress = (/** @type {WorkProgress} */ progress) => forward(progress, spec, options);
+          return member.generate(work, { signal: options.signal, onProgress });
         }),
     };
   }
@@ -304,7 +308,7 @@ function roleOf(manifest, spec) {
 }
 
 /**
- * @param {import('../worker/types.d.ts').WorkProgress} progress
+ * @param {WorkProgress} progress
  * @param {MemberSpec} spec
  * @param {RespondOptions} options
  */

@@ -54,7 +54,8 @@ function parse(text) {
   try {
     return JSON.parse(text);
   } catch (error) {
-    throw new FamilyError('manifest_damaged', 'family.json: is not JSON, it was cut or damaged on the way', { cause: error });
+    const words = 'family.json: is not JSON, it was cut or damaged on the way';
+    throw new FamilyError('manifest_damaged', words, { cause: error });
   }
 }
 

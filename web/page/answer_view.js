@@ -88,14 +88,13 @@ export class AnswerView {
 /** @param {Envelope} envelope @returns {Node[]} */
 function answerParts({ type, success, text, function_calls: calls, stop_reason: stopReason }) {
   const { plain } = split(text);
-  const parts = /** @type {Node[]} */ (plain ? [h('p', {}, plain)] : []);
-  if (type === 'call' && success && calls.length === 0) parts.push(h('p', { class: 'fine' }, 'No action: there is nothing to do for this.'));
-  parts.push(...calls.map(toolCard));
-  if (!success && stopReason !== 'aborted') parts.push(h('p', { class: 'fine' }, 'The model began an action and did not finish it.'));
-  if (parts.length === 0 && stopReason !== 'aborted') parts.push(h('p', { class: 'fine' }, 'The model had nothing to say.'));
-  if (stopReason === 'aborted') parts.push(h('p', { class: 'fine' }, 'Stopped here.'));
-  if (stopReason === 'length' && success) parts.push(h('p', { class: 'fine' }, 'The answer ends here: it reached its limit.'));
-  return parts;
+  const parts = [...(plain ? [h('p', {}, plain)] : []), ...calls.map(toolCard)];
+  const remark = (/** @type {string} */ words) => [...parts, h('p', { class: 'fine' }, words)];
+  if (stopReason === 'aborted') return remark('Stopped here.');
+  if (!success) return remark('The model began an action and did not finish it.');
+  if (stopReason === 'length') return remark('The answer ends here: it reached its limit.');
+  if (type === 'call' && calls.length === 0) return remark('No action: there is nothing to do for this.');
+  return parts.length > 0 ? parts : remark('The model had nothing to say.');
 }
 
 /** What a person reads of a text that may hold a call. @param {string} text */

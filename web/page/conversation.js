@@ -44,7 +44,10 @@ export class Conversation {
       this.#isFollowing = scrollHeight - scrollTop - clientHeight < NEAR_END_PX;
     });
     // What was opened at the lower edge comes into view; toggle events do not bubble.
-    this.#list.addEventListener('toggle', ({ target }) => target instanceof Element && target.scrollIntoView({ block: 'nearest' }), true);
+    const show = (/** @type {Event} */ { target }) => {
+      if (target instanceof Element) target.scrollIntoView({ block: 'nearest' });
+    };
+    this.#list.addEventListener('toggle', show, true);
   }
 
   get isEmpty() {
@@ -103,7 +106,11 @@ export class Conversation {
     }
   }
 
-  /** The same turns once more, in the place of the answer that failed. @param {AnswerView} view @param {readonly string[]} turns */
+  /**
+   * The same turns once more, in the place of the answer that failed.
+   * @param {AnswerView} view
+   * @param {readonly string[]} turns
+   */
   #retry(view, turns) {
     if (this.#running) return;
     view.element.remove();

@@ -32,7 +32,8 @@ export class DeviceView {
     const old = files.filter(({ usedBy }) => usedBy.length === 0).reduce((sum, file) => sum + file.bytes, 0);
     const place = status.storage.kind === 'memory' ? 'in this tab’s memory' : 'stored';
     const oldWords = old > 0 ? `, ${formatBytes(old)} of it from older versions` : '';
-    this.#sum.textContent = bytes > 0 ? `${formatBytes(bytes)} ${place} in ${files.length} files${oldWords}.` : 'Nothing yet.';
+    const sum = `${formatBytes(bytes)} ${place} in ${files.length} files${oldWords}.`;
+    this.#sum.textContent = bytes > 0 ? sum : 'Nothing yet.';
     const missing = status.members.reduce((sum, member) => sum + member.downloadBytes - member.haveBytes, 0);
     this.#download.hidden = missing === 0;
     this.#download.textContent = `Download all (${formatBytes(missing)})`;

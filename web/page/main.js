@@ -5,7 +5,7 @@
  * of them.
  */
 
-/** @import { FamilyEvent } from '../family/types.d.ts' */
+/** @import { FamilyEvent, MemberStatus } from '../family/types.d.ts' */
 
 import { FamilyError, openFamily } from '../family/index.js';
 import { Composer } from './composer.js';
@@ -31,7 +31,10 @@ let family = null;
 let isRefreshing = false;
 
 const composer = new Composer({ send: (text) => ask(text), stop: () => conversation?.stop() });
-const members = new MembersView(the('ul', 'members'), { download: (id) => void fetchMember(id), remove: (id) => void removeMember(id) });
+const members = new MembersView(the('ul', 'members'), {
+  download: (id) => void fetchMember(id),
+  remove: (id) => void removeMember(id),
+});
 const device = new DeviceView({ downloadAll: () => void downloadAll(), deleteAll: () => void deleteAll() });
 
 newChat.addEventListener('click', () => {
@@ -67,8 +70,9 @@ function introduce(title, examples) {
   document.title = title;
   the('p', 'title').textContent = title;
   the('h1', 'welcome-title').textContent = title;
-  const chips = examples.slice(0, EXAMPLES_MAX);
-  the('div', 'examples').replaceChildren(...chips.map((text) => h('button', { type: 'button', class: 'chip', onclick: () => ask(text) }, text)));
+  const chip = (/** @type {string} */ text) =>
+    h('button', { type: 'button', class: 'chip', onclick: () => ask(text) }, text);
+  the('div', 'examples').replaceChildren(...examples.slice(0, EXAMPLES_MAX).map(chip));
 }
 
 /** @param {string} text */
@@ -107,21 +111,28 @@ async function showState(open) {
   const { notice } = status.storage;
   notices.set('storage', notice ? storageSentence(notice) : null);
   const isOffline = navigator.onLine === false;
-  const talkers = here.filter(({ role }) => role !== 'router').map(({ title }) => title);
-  const able = here.some(({ role }) => role === 'base') ? `${formatList(talkers)} ${talkers.length > 1 ? 'are' : 'is'} on this device.` : 'The base model is not on this device yet.';
-  notices.set('offline', isOffline ? `You are offline. ${able}` : null);
+  notices.set('offline', isOffline ? `You are offline. ${presenceSentence(here)}` : null);
   const isOld = status.manifestFrom === 'saved' && !isOffline && status.manifestError;
   notices.set('manifest', isOld ? `${sentenceFor(isOld.code).what} This page uses the one of your last visit.` : null);
   the('p', 'welcome-cost').textContent = costSentence(status.members);
   device.show(await open.list(), status);
 }
 
-/** @param {ReturnType<NonNullable<typeof family>['status']>['members']} all */
+/** @param {readonly MemberStatus[]} here */
+function presenceSentence(here) {
+  if (!here.some(({ role }) => role === 'base')) return 'The base model is not on this device yet.';
+  const talkers = here.filter(({ role }) => role !== 'router').map(({ title }) => title);
+  return `${formatList(talkers)} ${talkers.length > 1 ? 'are' : 'is'} on this device.`;
+}
+
+/** @param {readonly MemberStatus[]} all */
 function costSentence(all) {
-  const needed = all.filter(({ role }) => role !== 'specialist');
+  const absent = all.filter(({ haveBytes, downloadBytes }) => haveBytes < downloadBytes);
+  const needed = absent.filter(({ role }) => role !== 'specialist');
   const missing = needed.reduce((sum, { downloadBytes, haveBytes }) => sum + downloadBytes - haveBytes, 0);
-  const specialists = all.filter(({ role, haveBytes, downloadBytes }) => role === 'specialist' && haveBytes < downloadBytes);
-  const each = specialists.length > 0 ? ` Specialists add up to ${formatBytes(Math.max(...specialists.map((m) => m.downloadBytes)))} each, when first needed.` : '';
+  const costs = absent.filter(({ role }) => role === 'specialist').map(({ downloadBytes }) => downloadBytes);
+  const most = formatBytes(Math.max(...costs));
+  const each = costs.length > 0 ? ` Specialists add up to ${most} each, when first needed.` : '';
   if (missing > 0) return `Your first message downloads ${formatBytes(missing)}; then it works offline.${each}`;
   return `It is on this device and works offline.${each}`;
 }

@@ -19,6 +19,9 @@ const STATE_WORDS = {
   failed: 'failed',
 };
 
+/** For members that say nothing about themselves; a specialist always does. */
+const PURPOSES = { base: 'answers everything else', router: 'chooses who answers', specialist: '' };
+
 /**
  * @typedef {object} MemberActions
  * @property {(id: string) => void} download
@@ -52,7 +55,11 @@ export class MembersView {
   }
 }
 
-/** The base has the first hue, each specialist its own, as in the chat; the router has none. @param {MemberStatus} member @param {readonly MemberStatus[]} specialists */
+/**
+ * The base has the first hue, each specialist its own, as in the chat; the router has none.
+ * @param {MemberStatus} member
+ * @param {readonly MemberStatus[]} specialists
+ */
 function hueOf(member, specialists) {
   if (member.role === 'router') return 'router';
   return member.role === 'base' ? 0 : (specialists.indexOf(member) + 1) % 6;
@@ -72,7 +79,7 @@ class MemberRow {
     const { id, role, title, about } = member;
     const act = () => (this.#isHere ? actions.remove(id) : actions.download(id));
     this.#button = h('button', { type: 'button', class: 'row-action', onclick: act });
-    const purpose = about || (role === 'router' ? 'chooses who answers' : role === 'base' ? 'answers everything else' : '');
+    const purpose = about || PURPOSES[role];
     this.element = h(
       'li',
       { class: 'member', 'data-id': id },
@@ -90,8 +97,8 @@ class MemberRow {
   update({ title, state, kind, downloadBytes, haveBytes, error }) {
     const isPartial = haveBytes > 0 && haveBytes < downloadBytes;
     this.element.dataset.state = state;
-    this.#state.textContent =
-      state === 'downloading' || (state === 'absent' && isPartial) ? formatPercent(haveBytes, downloadBytes) : STATE_WORDS[state];
+    const isCounting = state === 'downloading' || (state === 'absent' && isPartial);
+    this.#state.textContent = isCounting ? formatPercent(haveBytes, downloadBytes) : STATE_WORDS[state];
     this.#cost.textContent = `${kind === 'patch' ? 'patch ' : ''}${formatBytes(downloadBytes)}`;
     this.#bar.hidden = state !== 'downloading';
     this.#bar.value = haveBytes / downloadBytes;

@@ -17,7 +17,12 @@ export function routeNote(answer, members) {
   return h(
     'details',
     { class: route.overflow ? 'why fallback' : 'why' },
-    h('summary', {}, h('span', { class: 'dot', 'data-hue': route.effective % 6 }), h('span', {}, whoLine(answer, members, titles))),
+    h(
+      'summary',
+      {},
+      h('span', { class: 'dot', 'data-hue': route.effective % 6 }),
+      h('span', {}, whoLine(answer, members, titles)),
+    ),
     scoreTable(answer, titles),
     h('p', { class: 'fine' }, workLine(envelope)),
   );
@@ -28,7 +33,8 @@ function whoLine({ route, cause }, members, titles) {
   const who = titles[route.effective] ?? '';
   if (route.overflow) {
     const wanted = route.selected > 0 ? (titles[route.selected] ?? '') : '';
-    return `${who} answered${wanted ? ` instead of ${wanted}` : ''}: ${fallbackSentence(route.reason, wanted, cause?.code ?? null)}`;
+    const why = fallbackSentence(route.reason, wanted, cause?.code ?? null);
+    return `${who} answered${wanted ? ` instead of ${wanted}` : ''}: ${why}`;
   }
   const scores = route.scores.slice(1).filter((score) => score !== null);
   if (route.effective === 0) {

@@ -8,47 +8,71 @@
 
 /** @typedef {{ what: string, next: string }} Sentence */
 
-/** @type {Record<string, Sentence>} */
+const PACK_AGAIN = 'Try again; if it stays, the site must be packed again.';
+
+/** What happened, and what to do. @type {Record<string, readonly [string, string]>} */
 const BY_CODE = {
-  aborted: { what: 'Stopped.', next: 'Ask again whenever you like.' },
-  closed: { what: 'This page was closed down.', next: 'Reload it to go on.' },
-  context_full: { what: 'This message is too long for the model.', next: 'Shorten it and send it again.' },
-  empty_turn: { what: 'There is no text in this message.', next: 'Type something first.' },
-  engine_mismatch: { what: 'The page and its engine are of different versions.', next: 'Reload the page.' },
-  engine_unsupported: {
-    what: 'This browser cannot run the engine; it needs WebAssembly with SIMD.',
-    next: 'Use a current version of Chrome, Edge, Firefox or Safari.',
-  },
-  file_hash_mismatch: { what: 'The files of this model do not fit together.', next: 'Try again; if it stays, the site must be packed again.' },
-  manifest_damaged: { what: 'The list of models arrived damaged.', next: 'Try again.' },
-  manifest_invalid: { what: 'The list of models is not in order.', next: 'The site must be packed again.' },
-  manifest_missing: { what: 'The list of models is not at this address.', next: 'Check the address, or ask the owner of this site.' },
-  manifest_version: { what: 'The site is newer than this page.', next: 'Reload the page.' },
-  network: { what: 'The connection failed.', next: 'Check it and try again; what has arrived is kept.' },
-  offline: { what: 'You are offline, and this model is not on the device yet.', next: 'Connect and try again; what has arrived is kept.' },
-  out_of_memory: { what: 'There is not enough memory for this model.', next: 'Close other tabs and try again.' },
-  over_budget: { what: 'This model does not fit into the memory for this page.', next: 'Use a device with more memory.' },
-  part_hash_mismatch: { what: 'A download arrived damaged.', next: 'Try again; only the damaged piece is fetched.' },
-  part_is_html: { what: 'The host sent a web page instead of a piece of the model.', next: 'Try again later; the site may be incomplete.' },
-  part_is_lfs_pointer: { what: 'The host stores this model with Git LFS and does not deliver it.', next: 'The owner must upload the files themselves.' },
-  part_missing: { what: 'A piece of the model is missing on the host.', next: 'Try again later; the site may be incomplete.' },
-  part_too_long: { what: 'A download was longer than it should be.', next: 'Try again.' },
-  part_too_short: { what: 'A download ended too early.', next: 'Try again; what has arrived is kept.' },
-  patch_wrong_base: { what: 'This model belongs to another base.', next: 'The site must be packed again.' },
-  protocol: { what: 'The page and its worker are of different versions.', next: 'Reload the page.' },
-  release_changed: { what: 'The site was updated while this page was open.', next: 'Reload the page.' },
-  server_error: { what: 'The host has trouble.', next: 'Try again in a moment.' },
-  unknown_member: { what: 'There is no such model here.', next: 'Reload the page.' },
-  worker_lost: { what: 'The model stopped working, maybe for lack of memory.', next: 'Try again; close other tabs if it happens often.' },
+  aborted: ['Stopped.', 'Ask again whenever you like.'],
+  closed: ['This page was closed down.', 'Reload it to go on.'],
+  context_full: ['This message is too long for the model.', 'Shorten it and send it again.'],
+  empty_turn: ['There is no text in this message.', 'Type something first.'],
+  engine_mismatch: ['The page and its engine are of different versions.', 'Reload the page.'],
+  engine_unsupported: [
+    'This browser cannot run the engine; it needs WebAssembly with SIMD.',
+    'Use a current version of Chrome, Edge, Firefox or Safari.',
+  ],
+  file_hash_mismatch: ['The files of this model do not fit together.', PACK_AGAIN],
+  manifest_damaged: ['The list of models arrived damaged.', 'Try again.'],
+  manifest_invalid: ['The list of models is not in order.', 'The site must be packed again.'],
+  manifest_missing: [
+    'The list of models is not at this address.',
+    'Check the address, or ask the owner of this site.',
+  ],
+  manifest_version: ['The site is newer than this page.', 'Reload the page.'],
+  network: ['The connection failed.', 'Check it and try again; what has arrived is kept.'],
+  offline: [
+    'You are offline, and this model is not on the device yet.',
+    'Connect and try again; what has arrived is kept.',
+  ],
+  out_of_memory: ['There is not enough memory for this model.', 'Close other tabs and try again.'],
+  over_budget: ['This model does not fit into the memory for this page.', 'Use a device with more memory.'],
+  part_hash_mismatch: ['A download arrived damaged.', 'Try again; only the damaged piece is fetched.'],
+  part_is_html: [
+    'The host sent a web page instead of a piece of the model.',
+    'Try again later; the site may be incomplete.',
+  ],
+  part_is_lfs_pointer: [
+    'The host stores this model with Git LFS and does not deliver it.',
+    'The owner must upload the files themselves.',
+  ],
+  part_missing: [
+    'A piece of the model is missing on the host.',
+    'Try again later; the site may be incomplete.',
+  ],
+  part_too_long: ['A download was longer than it should be.', 'Try again.'],
+  part_too_short: ['A download ended too early.', 'Try again; what has arrived is kept.'],
+  patch_wrong_base: ['This model belongs to another base.', 'The site must be packed again.'],
+  protocol: ['The page and its worker are of different versions.', 'Reload the page.'],
+  release_changed: ['The site was updated while this page was open.', 'Reload the page.'],
+  server_error: ['The host has trouble.', 'Try again in a moment.'],
+  unknown_member: ['There is no such model here.', 'Reload the page.'],
+  worker_lost: [
+    'The model stopped working, maybe for lack of memory.',
+    'Try again; close other tabs if it happens often.',
+  ],
 };
 
 /** @param {string | null} code @returns {Sentence} */
 export function sentenceFor(code) {
-  const known = code ? BY_CODE[code] : undefined;
-  if (known) return known;
-  if (code?.startsWith('patch_')) return { what: 'The patch of this model is damaged.', next: 'Try again; if it stays, the site must be packed again.' };
-  if (code?.startsWith('cact_')) return { what: 'The file of this model is damaged.', next: 'Try again; if it stays, the site must be packed again.' };
-  return { what: 'The engine refused to go on.', next: 'Try again; if it stays, start a new chat.' };
+  const [what, next] = (code && BY_CODE[code]) || byFamilyOf(code ?? '');
+  return { what, next };
+}
+
+/** The engine tells many causes apart that are one to a visitor. @param {string} code @returns {readonly [string, string]} */
+function byFamilyOf(code) {
+  if (code.startsWith('patch_')) return ['The patch of this model is damaged.', PACK_AGAIN];
+  if (code.startsWith('cact_')) return ['The file of this model is damaged.', PACK_AGAIN];
+  return ['The engine refused to go on.', 'Try again; if it stays, start a new chat.'];
 }
 
 /**

@@ -24,7 +24,8 @@ export function toolCard({ name, arguments: values }) {
 
 /** A card whose call is still being written. */
 export function pendingCard() {
-  return h('section', { class: 'card pending', 'aria-label': 'Tool call' }, h('header', {}, h('strong', {}, 'Preparing a call')));
+  const title = h('strong', {}, 'Preparing a call');
+  return h('section', { class: 'card pending', 'aria-label': 'Tool call' }, h('header', {}, title));
 }
 
 /** @param {unknown} value @returns {(Node | string)[]} */

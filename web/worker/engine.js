@@ -52,11 +52,33 @@ export class Engine {
     return status;
   }
 
-  /** Fresh zeroed memory that stays for the life of the instance, page by page. @param {number} bytes @returns {Address} */
+  /**
+   * Fresh zeroed memory that stays for the life of the instance; whole pages.
+   * @param {number} bytes
+   * @returns {Address}
+   */
   reserve(bytes) {
     const at = this.call('sg_reserve', bytes) >>> 0;
     if (at === 0) throw new FamilyError('out_of_memory', `the engine could not take ${bytes} bytes of memory`);
     return at;
+  }
+
+  /**
+   * Several small blocks out of one reservation, each 16-byte aligned.
+   * @template {string} Name
+   * @param {Record<Name, number>} sizes
+   * @returns {Record<Name, Address>}
+   */
+  reserveBlocks(sizes) {
+    const entries = /** @type {[Name, number][]} */ (Object.entries(sizes));
+    const rounded = entries.map(([, bytes]) => 16 * Math.ceil(bytes / 16));
+    let at = this.reserve(rounded.reduce((sum, bytes) => sum + bytes, 0));
+    const blocks = entries.map(([name], i) => {
+      const block = /** @type {[Name, Address]} */ ([name, at]);
+      at += rounded[i] ?? 0;
+      return block;
+    });
+    return /** @type {Record<Name, Address>} */ (Object.fromEntries(blocks));
   }
 
   /** @param {Address} at @param {number} length */

@@ -29,6 +29,18 @@ const INFO_FIELDS = /** @type {const} */ ([
   ...['tool_call_open_id', 'tool_call_close_id'],
 ]);
 
+const DESK_BYTES = {
+  /** A double, or two words. */
+  out: 8,
+  info: 4 * INFO_FIELDS.length,
+  sampling: SAMPLING_BYTES,
+  detokenizer: DETOKENIZER_BYTES,
+  hash: SHA256_STATE_BYTES,
+  digest: DIGEST_BYTES,
+  piece: PIECE_BYTES_MAX,
+  ids: 4 * ID_COUNT_MAX,
+};
+
 /** @typedef {Record<typeof INFO_FIELDS[number], number>} ModelInfo */
 
 export class Model {
@@ -37,13 +49,8 @@ export class Model {
   #model;
   #workspace;
   #info;
-  /** Two words for results that come back through an address. @type {Address} */
-  #out;
-  #ids;
-  #piece;
-  #sampling;
-  #detokenizer;
-  #hash;
+  /** Small blocks for what goes in and comes out through addresses. */
+  #desk;
   /** @type {Address} */
   #session = 0;
 
@@ -57,24 +64,15 @@ export class Model {
   constructor(engine, file, fileBytes, numerics) {
     this.#engine = engine;
     this.#numerics = NUMERICS[numerics];
-    const small = engine.reserve(
-      8 + SAMPLING_BYTES + DETOKENIZER_BYTES + 4 + SHA256_STATE_BYTES + DIGEST_BYTES + 4 * INFO_FIELDS.length + PIECE_BYTES_MAX,
-    );
-    this.#out = small;
-    this.#sampling = small + 8;
-    this.#detokenizer = this.#sampling + SAMPLING_BYTES;
-    this.#hash = this.#detokenizer + DETOKENIZER_BYTES + 4;
-    const info = this.#hash + SHA256_STATE_BYTES + DIGEST_BYTES;
-    this.#piece = info + 4 * INFO_FIELDS.length;
-    this.#ids = engine.reserve(4 * ID_COUNT_MAX);
-
-    engine.check('sg_model_measure', file, fileBytes, this.#out);
-    const modelBytes = engine.word(this.#out);
+    this.#desk = engine.reserveBlocks(DESK_BYTES);
+    engine.check('sg_model_measure', file, fileBytes, this.#desk.out);
+    const modelBytes = engine.word(this.#desk.out);
     const memory = engine.reserve(modelBytes);
-    engine.check('sg_model_open', file, fileBytes, memory, modelBytes, this.#out);
-    this.#model = engine.word(this.#out);
-    engine.call('sg_model_describe', this.#model, info);
-    this.#info = /** @type {ModelInfo} */ (Object.fromEntries(INFO_FIELDS.map((name, i) => [name, engine.word(info + 4 * i)])));
+    engine.check('sg_model_open', file, fileBytes, memory, modelBytes, this.#desk.out);
+    this.#model = engine.word(this.#desk.out);
+    engine.call('sg_model_describe', this.#model, this.#desk.info);
+    const entries = INFO_FIELDS.map((name, i) => [name, engine.word(this.#desk.info + 4 * i)]);
+    this.#info = /** @type {ModelInfo} */ (Object.fromEntries(entries));
     this.#workspace = new Workspace(engine);
   }
 
@@ -100,20 +98,20 @@ export class Model {
     this.#engine.bytes(at, utf8.length).set(utf8);
     this.#engine.check(
       'sg_encode',
-      ...[this.#model, at, utf8.length, ids, idCount, this.#out, scratch, scratchBytes],
+      ...[this.#model, at, utf8.length, ids, idCount, this.#desk.out, scratch, scratchBytes],
     );
-    return [...this.#engine.words(ids, this.#engine.word(this.#out))];
+    return [...this.#engine.words(ids, this.#engine.word(this.#desk.out))];
   }
 
   /** A fresh cache for this many tokens. @param {number} capacityTokens */
   openSession(capacityTokens) {
-    this.#engine.check('sg_session_measure', this.#model, capacityTokens, this.#out);
-    const bytes = this.#engine.word(this.#out);
+    this.#engine.check('sg_session_measure', this.#model, capacityTokens, this.#desk.out);
+    const bytes = this.#engine.word(this.#desk.out);
     const memory = this.#workspace.take(bytes);
-    this.#engine.check('sg_session_open', this.#model, capacityTokens, memory, bytes, this.#out);
-    this.#session = this.#engine.word(this.#out);
+    this.#engine.check('sg_session_open', this.#model, capacityTokens, memory, bytes, this.#desk.out);
+    this.#session = this.#engine.word(this.#desk.out);
     this.#engine.check('sg_session_set_numerics', this.#session, this.#numerics);
-    this.#engine.call('sg_detokenizer_init', this.#detokenizer);
+    this.#engine.call('sg_detokenizer_init', this.#desk.detokenizer);
   }
 
   /** @param {readonly number[]} ids */
@@ -123,50 +121,53 @@ export class Model {
 
   /** ln p of the ids after what the session holds; the session stays as it is. @param {readonly number[]} ids */
   score(ids) {
-    this.#engine.check('sg_session_score', this.#session, this.#put(ids), ids.length, this.#out);
-    return this.#engine.double(this.#out);
+    this.#engine.check('sg_session_score', this.#session, this.#put(ids), ids.length, this.#desk.out);
+    return this.#engine.double(this.#desk.out);
   }
 
   /** @param {Sampling} sampling the seed is where the random stream starts */
   startSampling({ temperature, top_p: topP, top_k: topK, seed }) {
-    this.#engine.setFloat(this.#sampling, temperature);
-    this.#engine.setFloat(this.#sampling + 4, topP);
-    this.#engine.setWord(this.#sampling + 8, topK);
-    this.#engine.setWord(this.#sampling + 12, 0);
-    this.#engine.setLong(this.#sampling + 16, seed);
+    this.#engine.setFloat(this.#desk.sampling, temperature);
+    this.#engine.setFloat(this.#desk.sampling + 4, topP);
+    this.#engine.setWord(this.#desk.sampling + 8, topK);
+    this.#engine.setWord(this.#desk.sampling + 12, 0);
+    this.#engine.setLong(this.#desk.sampling + 16, seed);
   }
 
   /** The next id, drawn from the present logits; moves the random stream. */
   sample() {
-    this.#engine.check('sg_session_sample', this.#session, this.#sampling, this.#out);
-    return this.#engine.word(this.#out);
+    this.#engine.check('sg_session_sample', this.#session, this.#desk.sampling, this.#desk.out);
+    return this.#engine.word(this.#desk.out);
   }
 
   /** Text that is certain with this id. @param {number} id */
   detokenize(id) {
-    this.#engine.check('sg_detokenize', this.#model, this.#detokenizer, id, this.#piece, PIECE_BYTES_MAX, this.#out);
+    const { detokenizer, piece, out } = this.#desk;
+    this.#engine.check('sg_detokenize', this.#model, detokenizer, id, piece, PIECE_BYTES_MAX, out);
     return this.#pieceText();
   }
 
   /** The rest of the text. */
   flushText() {
-    const status = this.#engine.call('sg_detokenize_flush', this.#detokenizer, this.#piece, PIECE_BYTES_MAX, this.#out);
+    const { detokenizer, piece, out } = this.#desk;
+    const status = this.#engine.call('sg_detokenize_flush', detokenizer, piece, PIECE_BYTES_MAX, out);
     if (status !== 0) throw new FamilyError('buffer_too_small', 'sg_detokenize_flush: the buffer is too small');
     return this.#pieceText();
   }
 
   /** SHA-256 of the present logits, little-endian f32. */
   logitsSha256() {
-    this.#engine.check('sg_session_logits', this.#session, this.#out);
-    const digest = this.#hash + SHA256_STATE_BYTES;
-    this.#engine.call('sg_sha256_init', this.#hash);
-    this.#engine.call('sg_sha256_update', this.#hash, this.#engine.word(this.#out), 4 * this.#info.out_vocab_count);
-    this.#engine.call('sg_sha256_final', this.#hash, digest);
+    this.#engine.check('sg_session_logits', this.#session, this.#desk.out);
+    const { digest } = this.#desk;
+    this.#engine.call('sg_sha256_init', this.#desk.hash);
+    const logits = this.#engine.word(this.#desk.out);
+    this.#engine.call('sg_sha256_update', this.#desk.hash, logits, 4 * this.#info.out_vocab_count);
+    this.#engine.call('sg_sha256_final', this.#desk.hash, digest);
     return toHex(this.#engine.bytes(digest, DIGEST_BYTES));
   }
 
   #pieceText() {
-    const bytes = this.#engine.bytes(this.#piece, this.#engine.word(this.#out));
+    const bytes = this.#engine.bytes(this.#desk.piece, this.#engine.word(this.#desk.out));
     return new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes);
   }
 
@@ -176,7 +177,7 @@ export class Model {
     if (ids.length > ID_COUNT_MAX) {
       throw new FamilyError('bad_argument', `ids: are ${ids.length}, must be at most ${ID_COUNT_MAX} in one call`);
     }
-    this.#engine.words(this.#ids, ids.length).set(ids);
-    return this.#ids;
+    this.#engine.words(this.#desk.ids, ids.length).set(ids);
+    return this.#desk.ids;
   }
 }
