@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from builder.errors import MissingExtraError, UsageError
+from builder.errors import MissingExtraError, RefusedError, UsageError, refusal
 from builder.publish.site import Site, open_site
 from builder.reference.chat_views import choose_view
 from builder.reference.dispatcher import Dispatcher
 from builder.reference.sampling import STATE_MASK, TEMPERATURE_MAX
 from builder.reference.site_source import OpenModel, SiteSource, family_of
 from builder.runtime.engine import Engine
+from builder.runtime.host import ABI_VERSION
 from builder.runtime.interface import Sampling
 
 MEMORY_MIB_DEFAULT = 1024
@@ -44,6 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Answer each line of stdin until it ends; stdout is the conversation, stderr is talk."""
     sampling = _sampling(arguments.temperature, arguments.seed)
+    if arguments.memory < 1:
+        raise UsageError(f"--memory: is {arguments.memory}, must be 1 or more MiB")
     site = open_site(arguments.site)
     open_model = _reference_opener(site) if arguments.reference else _engine_opener(site)
     source = SiteSource(site, open_model, arguments.memory * 2**20)
@@ -66,6 +69,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _engine_opener(site: Site) -> OpenModel:
     engine_file = site.manifest.engine
+    if engine_file.abi != ABI_VERSION:
+        found, step = engine_file.abi, "pack the site with this version"
+        sentence = refusal("family.json", "engine.abi", found=found, allowed=str(ABI_VERSION), next_step=step)
+        raise RefusedError(sentence, code="engine_mismatch")
     engine = Engine(site.file_bytes(engine_file.path, engine_file.sha256, engine_file.bytes))
     return lambda data, member_id: engine.open(data, name=member_id)
 

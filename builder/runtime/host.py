@@ -17,14 +17,17 @@ from typing import cast
 
 import wasmtime
 
-from builder.errors import RefusedError, SessionError
-from builder.runtime.status import DONE, Failure
+from builder.errors import RefusedError, SessionError, plain_name
+from builder.runtime.status import DONE, STATUS_CODES, Failure
 
 ABI_VERSION = 1
 _ERROR = struct.Struct("<IIQQQ")
 _WORD = struct.Struct("<I")
 _FIELD_NAME_BYTES_MAX = 64
 _MEMORY_WORD = 0xFFFFFFFF
+_STARTING_FUNCTIONS = {"sg_abi_version": ([], ["i32"]), "sg_reserve": (["i32"], ["i32"])}
+_START_FUEL = 1_000_000
+"""Instructions, about; the engine takes two, having nothing to start."""
 
 
 @functools.cache
@@ -33,7 +36,7 @@ def packaged_module() -> tuple[wasmtime.Engine, wasmtime.Module]:
     path = resources.files("builder.runtime").joinpath("engine.wasm")
     if not path.is_file():
         raise RefusedError("engine.wasm: was not built; run: python engine/build.py", code="engine_missing")
-    return compiled(path.read_bytes())
+    return _compiled(path.read_bytes())
 
 
 # wasmtime's objects complain when they outlive the library's own teardown.
@@ -41,18 +44,71 @@ atexit.register(packaged_module.cache_clear)
 
 
 def compiled(wasm: bytes) -> tuple[wasmtime.Engine, wasmtime.Module]:
-    """A module of the engine's interface version. Raises `RefusedError` (engine_mismatch) for any other."""
+    """A module of the engine's interface version. Raises `RefusedError` (engine_mismatch) for any other.
+
+    Bytes other than the package's own are tried out first with a bound on what they may run.
+    """
+    path = resources.files("builder.runtime").joinpath("engine.wasm")
+    if path.is_file() and path.read_bytes() == wasm:
+        return packaged_module()
+    _try_out(wasm)
+    return _compiled(wasm)
+
+
+def _compiled(wasm: bytes) -> tuple[wasmtime.Engine, wasmtime.Module]:
     engine = wasmtime.Engine()
+    module = _module(engine, wasm)
+    version = Instance(engine, module).call("sg_abi_version")
+    if version != ABI_VERSION:
+        raise _mismatch(f"has interface version {version}, must have {ABI_VERSION}")
+    return engine, module
+
+
+def _module(engine: wasmtime.Engine, wasm: bytes) -> wasmtime.Module:
+    """A module that asks for nothing and has a memory and the functions that `Instance` starts with."""
     try:
         module = wasmtime.Module(engine, wasm)
     except wasmtime.WasmtimeError as error:
-        raise RefusedError(f"engine.wasm: is not WebAssembly: {error}", code="engine_mismatch") from error
-    version = Instance(engine, module).call("sg_abi_version")
-    if version != ABI_VERSION:
-        raise RefusedError(
-            f"engine.wasm: has interface version {version}, must have {ABI_VERSION}", code="engine_mismatch"
-        )
-    return engine, module
+        raise _mismatch(f"is not WebAssembly: {str(error).splitlines()[0]}") from None
+    if module.imports:
+        raise _mismatch("imports something, must import nothing")
+    exports = {export.name: export.type for export in module.exports}
+    memory = exports.get("memory")
+    if not isinstance(memory, wasmtime.MemoryType) or memory.is_64:
+        raise _mismatch("exports no 32-bit memory")
+    for name, signature in _STARTING_FUNCTIONS.items():
+        found = exports.get(name)
+        if not isinstance(found, wasmtime.FuncType) or _signature(found) != signature:
+            raise _mismatch(f"exports no {name} of the engine's type")
+    return module
+
+
+def _signature(function: wasmtime.FuncType) -> tuple[list[str], list[str]]:
+    return [str(kind) for kind in function.params], [str(kind) for kind in function.results]
+
+
+def _try_out(wasm: bytes) -> None:
+    """Start the module and ask for its version, neither of which may take long."""
+    config = wasmtime.Config()
+    config.consume_fuel = True
+    config.cranelift_opt_level = "none"
+    engine = wasmtime.Engine(config)
+    module = _module(engine, wasm)
+    store = wasmtime.Store(engine)
+    store.set_fuel(_START_FUEL)
+    try:
+        exports = wasmtime.Instance(store, module, []).exports(store)
+        cast(wasmtime.Func, exports["sg_abi_version"])(store)
+    except (wasmtime.Trap, wasmtime.WasmtimeError) as error:
+        raise _mismatch(f"cannot be started: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    return str(error).splitlines()[-1].strip()
+
+
+def _mismatch(what: str) -> RefusedError:
+    return RefusedError(f"engine.wasm: {what}", code="engine_mismatch")
 
 
 class Instance:
@@ -74,12 +130,17 @@ class Instance:
         return self._memory.data_len(self._store)
 
     def call(self, name: str, *arguments: int | float) -> int:
-        """An export that cannot fail; 0 for one that returns nothing."""
+        """An export that cannot fail; 0 for one that returns nothing.
+
+        Raises `SessionError` (worker_lost) if it stops, `RefusedError` (engine_mismatch) if it is not there.
+        """
+        function = self._functions.get(name)
+        if function is None:
+            raise _mismatch(f"exports no {name}")
         try:
-            return int(self._functions[name](self._store, *arguments) or 0)
+            return int(function(self._store, *arguments) or 0)
         except (wasmtime.Trap, wasmtime.WasmtimeError) as error:
-            reason = str(error).splitlines()[-1].strip()
-            raise SessionError(f"engine: {name} stopped: {reason}", code="worker_lost") from None
+            raise SessionError(f"engine: {name} stopped: {_reason(error)}", code="worker_lost") from None
 
     def check(self, subject: str, name: str, *arguments: int | float) -> int:
         """An export that returns a status and takes `struct sg_error` last. Raises what the status means."""
@@ -91,8 +152,10 @@ class Instance:
     def failure(self) -> Failure:
         """What the last failed call said."""
         status, field, offset, found, allowed = _ERROR.unpack(self.read(self._error, _ERROR.size))
-        name = self.read(field, min(_FIELD_NAME_BYTES_MAX, self.memory_bytes - field)).split(b"\0")[0]
-        return Failure(status, name.decode("ascii"), offset, found, allowed)
+        name = self.read(field, max(0, min(_FIELD_NAME_BYTES_MAX, self.memory_bytes - field))).split(b"\0")[0]
+        if status <= DONE or status not in STATUS_CODES:
+            raise _lost(f"gave the unknown status {status}")
+        return Failure(status, plain_name(name.decode("ascii", "replace")), offset, found, allowed)
 
     def reserve(self, byte_count: int) -> int:
         """Address of fresh zeroed memory that stays for good. Raises `RefusedError` (out_of_memory)."""
@@ -131,12 +194,23 @@ class Instance:
 
     def write(self, address: int, data: bytes | bytearray | memoryview) -> None:
         """Copy `data` into the engine's memory."""
+        self._require_inside(address, len(data))
         self._memory.write(self._store, data if isinstance(data, bytearray) else bytes(data), address)
 
     def read(self, address: int, byte_count: int) -> bytes:
         """A copy of the engine's memory."""
+        self._require_inside(address, byte_count)
         return bytes(self._memory.read(self._store, address, address + byte_count))
 
     def word(self, address: int) -> int:
         """The u32 at `address`."""
         return int(_WORD.unpack(self.read(address, _WORD.size))[0])
+
+    def _require_inside(self, address: int, byte_count: int) -> None:
+        """Addresses come from the engine, and a site may bring its own."""
+        if not 0 <= address <= self.memory_bytes - byte_count:
+            raise _lost(f"gave the address {address} for {byte_count} bytes of its {self.memory_bytes}")
+
+
+def _lost(what: str) -> SessionError:
+    return SessionError(f"engine: {what}", code="worker_lost")

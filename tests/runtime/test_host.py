@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import wasmtime
 
 from builder.errors import RefusedError, SessionError
 from builder.runtime import host
@@ -25,11 +26,62 @@ def test_bytes_that_are_no_module_are_refused():
     with pytest.raises(RefusedError, match="is not WebAssembly") as caught:
         Engine(b"<!doctype html>")
     assert caught.value.code == "engine_mismatch"
+    assert "\n" not in str(caught.value)
+
+
+MEMORY = '(memory (export "memory") 1)'
+VERSION = '(func (export "sg_abi_version") (result i32) (i32.const 1))'
+RESERVE = '(func (export "sg_reserve") (param i32) (result i32) (i32.const 4294967295))'
+ENDLESS = "(func $loop (loop (br 0))) (start $loop)"
+STRANGE = {
+    "an import": ('(import "a" "b" (func))' + MEMORY + VERSION + RESERVE, "imports something"),
+    "no memory": (VERSION + RESERVE, "exports no 32-bit memory"),
+    "a global as memory": ('(global (export "memory") i32 (i32.const 0))' + VERSION, "exports no 32-bit"),
+    "no version": (MEMORY + RESERVE, "exports no sg_abi_version of"),
+    "no reserve": (MEMORY + VERSION, "exports no sg_reserve of"),
+    "another type": (MEMORY + VERSION.replace("i32", "i64") + RESERVE, "exports no sg_abi_version of"),
+    "an endless start": (MEMORY + VERSION + RESERVE + ENDLESS, "cannot be started: .*fuel"),
+    "an endless version": (
+        MEMORY + RESERVE + VERSION.replace("(i32.const 1)", "(loop (br 0)) (i32.const 1)"),
+        "cannot be started: .*fuel",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_a_module_that_is_no_engine_is_refused_by_one_sentence(name):
+    text, sentence = STRANGE[name]
+    with pytest.raises(RefusedError, match=rf"^engine\.wasm: {sentence}") as caught:
+        Engine(bytes(wasmtime.wat2wasm(f"(module {text})")))
+    assert caught.value.code == "engine_mismatch"
+    assert "\n" not in str(caught.value)
+
+
+def test_an_engine_that_gives_a_wrong_address_is_lost():
+    engine = Engine(bytes(wasmtime.wat2wasm(f"(module {MEMORY}{VERSION}{RESERVE})")))
+    with pytest.raises(SessionError, match="gave the address 4294967295") as caught:
+        engine.instance().place(b"data")
+    assert caught.value.code == "worker_lost"
+
+
+def test_a_function_that_an_engine_lacks_is_named():
+    engine = Engine(bytes(wasmtime.wat2wasm(f"(module {MEMORY}{VERSION}{RESERVE})")))
+    with pytest.raises(RefusedError, match="exports no sg_model_open"):
+        engine.instance().call("sg_model_open")
+
+
+def test_an_engine_that_answers_with_an_unknown_status_is_lost():
+    measure = '(func (export "sg_model_measure") (param i32) (result i32) (i32.const 77))'
+    reserve = RESERVE.replace("4294967295", "8")
+    engine = Engine(bytes(wasmtime.wat2wasm(f"(module {MEMORY}{VERSION}{reserve}{measure})")))
+    with pytest.raises(SessionError, match="gave the unknown status 0"):
+        engine.instance().check("model", "sg_model_measure")
 
 
 def test_an_engine_of_another_interface_is_refused(monkeypatch):
     monkeypatch.setattr(host, "ABI_VERSION", 99)
     wasm = host.resources.files("builder.runtime").joinpath("engine.wasm").read_bytes()
+    wasm += b"\0\x02\x01x"  # a section that means nothing, so that these are not the package's own bytes
     with pytest.raises(RefusedError, match="interface version 1, must have 99"):
         Engine(wasm)
 
