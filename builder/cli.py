@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
 
-from builder.errors import SaguaroError
+from builder.errors import SaguaroError, plain
+from builder.files import reason_of
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("builder.cact.show_command", "list what is in a .cact file"),
@@ -44,22 +46,49 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 refused or mismatch, 2 usage."""
     words = list(sys.argv[1:] if argv is None else argv)
     command = next((word for word in words if not word.startswith("-")), None)
-    arguments = build_parser(command).parse_args(words)
+    _prepare_streams()
     try:
-        return int(importlib.import_module(COMMANDS[arguments.command][0]).run(arguments))
+        try:
+            arguments = build_parser(command).parse_args(words)
+            code = int(importlib.import_module(COMMANDS[arguments.command][0]).run(arguments))
+        except SystemExit as stop:  # argparse has printed its help, or what is wrong.
+            code = int(stop.code or 0)
+        sys.stdout.flush()
+        return code
     except SaguaroError as error:
-        print(f"{arguments.command}: {error}", file=sys.stderr)
-        return error.exit_code
+        return _fail(command, str(error), error.exit_code)
     except KeyboardInterrupt:
-        print(f"{arguments.command}: stopped", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _fail(command, "stopped", 130)
+    except BrokenPipeError:  # Who reads has seen enough.
         return 0
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"{arguments.command}: {where}{(error.strerror or str(error)).lower()}", file=sys.stderr)
-        return 1
+        where = error.filename or "standard output"  # Files that we write are named by `write_whole`.
+        return _fail(command, f"{where}: {reason_of(error)}", 1)
+    finally:
+        _let_go_of_stdout()
+
+
+def _prepare_streams() -> None:
+    """A closed stream is an empty one, and what the terminal cannot show is shown escaped."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # As long as we run.
+        elif mode == "w" and isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _fail(command: str | None, sentence: str, code: int) -> int:
+    print(plain(f"{command or 'saguaro'}: {sentence}"), file=sys.stderr)
+    return code
+
+
+def _let_go_of_stdout() -> None:
+    """The interpreter flushes once more at its end, and must not stumble over what was told already."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def entry_point() -> None:

@@ -105,10 +105,15 @@ def refusal(
     return f"{subject}: {field}{where}: is {found}, must be {allowed}{source}{step}"
 
 
+def plain(text: str) -> str:
+    """The text on one line, with what could steer a terminal escaped."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def plain_name(name: str) -> str:
-    """A name out of a stranger's file: what could steer a terminal is escaped, what is long is cut."""
-    plain = "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)
-    return plain if len(plain) <= NAME_LENGTH_MAX else f"{plain[: NAME_LENGTH_MAX - 3]}..."
+    """A name out of a stranger's file, `plain`, and cut if it is long."""
+    shown = plain(name)
+    return shown if len(shown) <= NAME_LENGTH_MAX else f"{shown[: NAME_LENGTH_MAX - 3]}..."
 
 
 def some_names(names: Sequence[str]) -> str:

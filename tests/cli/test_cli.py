@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import io
 import json
+import os
 import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 from builder import cli
-from builder.cli import COMMANDS
+from builder.cli import COMMANDS, main
 from builder.errors import MissingExtraError, RefusedError, UsageError
 from tests.cli.conftest import Run
 
@@ -73,7 +75,8 @@ def fail(error: BaseException) -> Any:
             1,
             "pack: a.toml: no such file or directory\n",
         ),
-        (OSError(28, "No space left on device"), 1, "pack: no space left on device\n"),
+        (OSError(28, "No space left on device"), 1, "pack: standard output: no space left on device\n"),
+        (RefusedError("a\x1b[31m\nbase: good\x9b\u202e"), 1, "pack: a\\x1b[31m\\nbase: good\\x9b\\u202e\n"),
         (KeyboardInterrupt(), 130, "pack: stopped\n"),
     ],
 )
@@ -91,3 +94,70 @@ def test_our_own_mistakes_are_not_hidden(run: Run, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(cli, "importlib", SimpleNamespace(import_module=fail(ZeroDivisionError("ours"))))
     with pytest.raises(ZeroDivisionError):
         run("pack")
+
+
+def command(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """A command in a process of its own, with the interpreter's usual buffers."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    environment |= options.pop("env", {})
+    return subprocess.run(
+        [sys.executable, "-m", "builder", *words],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def test_reader_that_has_seen_enough_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = command("--help", stdout=writing)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_full_disk_behind_stdout_is_told() -> None:
+    with open("/dev/full", "w") as full:
+        done = command("--help", stdout=full)
+    assert (done.returncode, done.stderr) == (1, "saguaro: standard output: no space left on device\n")
+
+
+def test_closed_streams_are_empty_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def run(arguments: Namespace) -> int:
+        print("nowhere")
+        seen.append(sys.stdin.read())
+        return 0
+
+    module = SimpleNamespace(run=run, add_arguments=lambda parser: None)
+    monkeypatch.setattr(cli, "importlib", SimpleNamespace(import_module=lambda name: module))
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    assert main(["pack"]) == 0
+    assert seen == [""]
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        stream.close()
+
+
+def test_what_the_terminal_cannot_show_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+
+    def run(arguments: Namespace) -> int:
+        print("\u00e9 \udcff")
+        return 0
+
+    module = SimpleNamespace(run=run, add_arguments=lambda parser: None)
+    monkeypatch.setattr(cli, "importlib", SimpleNamespace(import_module=lambda name: module))
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    assert main(["pack"]) == 0
+    assert written.getvalue() == b"\\xe9 \\udcff\n"
+
+
+def test_interruption_while_a_command_is_imported_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def import_module(name: str) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "importlib", SimpleNamespace(import_module=import_module))
+    assert run("pack") == (130, "", "pack: stopped\n")
