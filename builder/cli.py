@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from builder.errors import SaguaroError, plain
+from builder.errors import SaguaroError, plain_text
 from builder.files import reason_of
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -79,7 +79,7 @@ def _prepare_streams() -> None:
 
 
 def _fail(command: str | None, sentence: str, code: int) -> int:
-    print(plain(f"{command or 'saguaro'}: {sentence}"), file=sys.stderr)
+    print(plain_text(f"{command or 'saguaro'}: {sentence}"), file=sys.stderr)
     return code
 
 

@@ -105,14 +105,14 @@ def refusal(
     return f"{subject}: {field}{where}: is {found}, must be {allowed}{source}{step}"
 
 
-def plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """The text on one line, with what could steer a terminal escaped."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def plain_name(name: str) -> str:
-    """A name out of a stranger's file, `plain`, and cut if it is long."""
-    shown = plain(name)
+    """A name out of a stranger's file, `plain_text`, and cut if it is long."""
+    shown = plain_text(name)
     return shown if len(shown) <= NAME_LENGTH_MAX else f"{shown[: NAME_LENGTH_MAX - 3]}..."
 
 
