@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "experts": {"reference"},
 }
 FOR_ALL = {"errors", "files"}
-JOINS_ALL = {"reference/chat_command.py", "reference/chat_views.py"}
+JOINS_ALL = {"reference/chat_command.py", "reference/chat_views.py", "reference/site_source.py"}
 """They talk to a packed site: they stand above the rooms, as the command line does."""
 MAY_IMPORT_TORCH = ("reference/", "experts/")
 
