@@ -9,8 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +31,7 @@ from builder.family.ladder import kept_layers
 from builder.family.parameters import HEAD_KEYS, Parameters, hada_permutation
 from builder.family.safetensors_file import Floats
 from builder.family.settings import FamilyTable
+from builder.files import check_folder, check_target, write_whole
 
 WEIGHT_BITS = 4
 """Upstream's exporter writes no other width."""
@@ -53,28 +53,35 @@ def export_member(family: Family, member_id: str, progress: Progress | None = No
 def export_family(family: Family, folder: Path, progress: Progress | None = None) -> list[Path]:
     """Write every member to `folder/<id>.cact`; returns the paths in member order.
 
-    A file appears complete or not at all. Raises `FamilyError`, `ContainerError`.
+    A file appears complete or not at all. Raises `FamilyError`, `ContainerError`, `RefusedError`.
     """
+    check_places(family, family.members, folder)
     exporters = Exporters(family)
     paths = []
     for member in family.members:
         data = exporters.export(member, progress)
-        paths.append(write_file(folder / f"{member.id}.cact", data))
+        paths.append(write_member(member, folder, data))
     return paths
 
 
-def write_file(path: Path, data: bytes) -> Path:
-    """Write under a temporary name and move into place. Raises `FamilyError` (unwritable)."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(data)
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        reason = (error.strerror or "not writable").lower()
-        raise FamilyError(f"{path}: cannot be written: {reason}", code="unwritable") from error
-    return path
+def check_places(family: Family, members: Sequence[Member], folder: Path) -> None:
+    """Before any work: raise `RefusedError` (bad_target) where a member could not or must not be written."""
+    check_folder(folder)
+    if folder.is_dir():
+        for member in members:
+            check_target(_place(member, folder), family.sources)
+
+
+def write_member(member: Member, folder: Path, data: bytes) -> Path:
+    """Write `folder/<id>.cact`, whole or not at all. Raises `RefusedError` (bad_target)."""
+    check_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(_place(member, folder), data)
+    return _place(member, folder)
+
+
+def _place(member: Member, folder: Path) -> Path:
+    return folder / f"{member.id}.cact"
 
 
 class Exporters:

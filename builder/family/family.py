@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from builder.errors import FamilyError, UsageError
+from builder.errors import FamilyError, UsageError, plain_name, refusal
 from builder.family.settings import (
+    FILE_BYTES_MAX,
+    TEXT_LENGTH_MAX,
     BaseTable,
     FamilySettings,
     FamilyTable,
@@ -21,6 +23,7 @@ from builder.family.settings import (
     ToolFile,
     read_settings,
 )
+from builder.files import load_json, read_regular
 
 Role = Literal["base", "router", "specialist"]
 
@@ -72,6 +75,12 @@ class Family:
         return tuple(self.settings.examples)
 
     @property
+    def sources(self) -> tuple[Path, ...]:
+        """Every model file that the family is made from."""
+        paths = [path for member in self.members for path in (member.cact, member.checkpoint, member.adapter)]
+        return tuple(path for path in (*paths, self.tokenizer) if path is not None)
+
+    @property
     def members(self) -> tuple[Member, ...]:
         """Base, router (if any), specialists in order."""
         router = (self.router,) if self.router else ()
@@ -107,8 +116,11 @@ def load_family(path: str | Path) -> Family:
 
 
 def compact_json(value: object) -> str:
-    """The one form in which JSON stands in a prompt: no spaces, order kept, text unescaped."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    """The one form in which JSON stands in a prompt: no spaces, order kept, text unescaped.
+
+    Raises `TypeError`, `ValueError` or `RecursionError` for what is not JSON.
+    """
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def router_tools(specialists: list[SpecialistTable]) -> str:
@@ -120,6 +132,15 @@ def _member(
     path: Path, settings: FamilySettings, member_id: str, table: BaseTable | RouterTable | SpecialistTable
 ) -> Member:
     is_router = isinstance(table, RouterTable)
+    tools = (
+        router_tools(settings.specialists)
+        if isinstance(table, RouterTable)
+        else _tools(path, member_id, table.tools)
+    )
+    if len(tools) > TEXT_LENGTH_MAX:
+        allowed = f"at most {TEXT_LENGTH_MAX} characters"
+        sentence = refusal(path, f"{member_id}.tools", found=f"{len(tools)} characters", allowed=allowed)
+        raise FamilyError(sentence, code="bad_family")
     role: Role = "router" if is_router else "specialist" if isinstance(table, SpecialistTable) else "base"
     return Member(
         id=member_id,
@@ -127,11 +148,7 @@ def _member(
         title=table.title or member_id.capitalize(),
         about="" if isinstance(table, RouterTable) else table.about,
         system=table.system,
-        tools=(
-            router_tools(settings.specialists)
-            if isinstance(table, RouterTable)
-            else _tools(path, member_id, table.tools)
-        ),
+        tools=tools,
         context_turns=table.context_turns,
         max_new_tokens=None if isinstance(table, RouterTable) else table.max_new_tokens,
         cact=_beside(path, table.cact),
@@ -163,7 +180,8 @@ def _tools(path: Path, member_id: str, tools: ToolFile | list[dict[str, Any]] | 
     if tools is None:
         return ""
     if isinstance(tools, ToolFile):
-        value, where = _tool_file(path.parent / tools.file, tools.key), f"{tools.file} {tools.key}".strip()
+        value = _tool_file(path.parent / tools.file, tools.key)
+        where = plain_name(f"{tools.file} {tools.key}".strip())
     else:
         value, where = tools, f"{member_id}.tools"
     if not isinstance(value, list) or not value:
@@ -172,22 +190,18 @@ def _tools(path: Path, member_id: str, tools: ToolFile | list[dict[str, Any]] | 
         if not (isinstance(tool, dict) and isinstance(tool.get("name"), str) and tool["name"]):
             raise FamilyError(f"{path}: {where}[{index}]: must be a tool with a name", code="bad_family")
     try:
-        json.dumps(value, allow_nan=False)
         text = compact_json(value)
         text.encode("utf-8")
-    except (TypeError, ValueError) as error:  # TOML has dates, Python's JSON has NaN and lone surrogates.
+    except (TypeError, ValueError) as error:  # TOML has dates and NaN, Python's JSON has lone surrogates.
         raise FamilyError(f"{path}: {where}: is not JSON: {error}", code="bad_family") from None
+    except RecursionError:
+        raise FamilyError(f"{path}: {where}: is nested too deeply", code="bad_family") from None
     return text
 
 
 def _tool_file(path: Path, key: str) -> object:
-    try:
-        value: object = json.loads(path.read_text("utf-8"))
-    except OSError as error:
-        reason = (error.strerror or "unreadable").lower()
-        raise FamilyError(f"{path}: cannot be read: {reason}", code="unreadable") from error
-    except (ValueError, RecursionError) as error:
-        raise FamilyError(f"{path}: is not JSON: {error}", code="bad_family") from None
+    data = read_regular(path, FILE_BYTES_MAX, error=FamilyError)
+    value: object = load_json(data, path, error=FamilyError, code="bad_family")
     for part in filter(None, key.split(".")):
         if not (isinstance(value, dict) and part in value):
             raise FamilyError(f"{path}: has no key {key!r}", code="bad_family")

@@ -12,8 +12,9 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+from builder.errors import plain_text
 from builder.family.check import check_family
-from builder.family.export import Exporters, Progress, write_file
+from builder.family.export import Exporters, Progress, check_places, write_member
 from builder.family.family import Family, load_family
 
 SHORT_HASH = 12
@@ -50,13 +51,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _export(family: Family, folder: Path, member_id: str | None, *, as_json: bool) -> int:
-    members = [family.member(member_id)] if member_id else family.members
+    members = family.members if member_id is None else (family.member(member_id),)
+    check_places(family, members, folder)
     exporters = Exporters(family)
     artifacts = []
     for member in members:
         with _progress(member.id) as progress:
             data = exporters.export(member, progress)
-        path = write_file(folder / f"{member.id}.cact", data)
+        path = write_member(member, folder, data)
         digest = hashlib.sha256(data).hexdigest()
         print(f"{path}  {len(data):,} bytes  {digest[:SHORT_HASH]}", flush=True)
         artifacts.append({"id": member.id, "path": str(path), "bytes": len(data), "sha256": digest})
@@ -69,7 +71,7 @@ def _export(family: Family, folder: Path, member_id: str | None, *, as_json: boo
 def _check(family: Family, *, as_json: bool) -> int:
     findings = check_family(family)
     for finding in findings:
-        print(f"{finding.member.id}: {finding.problem or 'good'}")
+        print(f"{finding.member.id}: {plain_text(str(finding.problem or 'good'))}")
     bad = sum(finding.problem is not None for finding in findings)
     print(f"family: {_count(len(findings), 'member')}, {_count(bad, 'problem')}", file=sys.stderr)
     if as_json:

@@ -12,15 +12,22 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from builder.errors import FamilyError
+from builder.errors import FamilyError, plain_name, plain_text
+from builder.files import read_regular
 
 MEMBER_ID = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 """As in docs/formats/manifest.md."""
 RESERVED_IDS = ("base", "router")
 UNION_STEPS = ("ToolFile", "list[dict[str,any]]")
 
-Line = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=200)]
-"""Text for people: one line, no control characters."""
+FILE_BYTES_MAX = 4 * 1024 * 1024
+"""Of a `family.toml` or a tool file: many times what a manifest could hold."""
+TEXT_LENGTH_MAX = 256 * 1024
+"""Characters of a member's system text or tool list, as in the manifest."""
+
+LINE = r"^[^\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]*$"
+Line = Annotated[str, Field(pattern=LINE, max_length=200)]
+"""Text for people: one line, no control characters, none that turn the direction of the text around them."""
 
 
 class _Table(BaseModel):
@@ -54,7 +61,7 @@ class _ModelTable(_Table):
     checkpoint: str | None = None
     adapter: str | None = None
     title: Line = ""
-    system: str = ""
+    system: Annotated[str, Field(max_length=TEXT_LENGTH_MAX)] = ""
 
     @model_validator(mode="after")
     def _one_source(self) -> _ModelTable:
@@ -107,14 +114,14 @@ class FamilySettings(_Table):
 
 
 def read_settings(path: Path) -> FamilySettings:
-    """Read and check a `family.toml`. Raises `FamilyError` (unreadable, bad_family) with one sentence."""
+    """Read and check a `family.toml`. Raises `FamilyError` (as `read_regular`, and bad_family)."""
+    data = read_regular(path, FILE_BYTES_MAX, error=FamilyError)
     try:
-        document = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        reason = (error.strerror or "unreadable").lower()
-        raise FamilyError(f"{path}: cannot be read: {reason}", code="unreadable") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise FamilyError(f"{path}: is not TOML: {error}", code="bad_family") from None
+        document = tomllib.loads(data.decode("utf-8-sig"))
+    except ValueError as error:  # Not UTF-8, not TOML, or a number of thousands of digits.
+        raise FamilyError(f"{path}: is not TOML: {plain_text(str(error))}", code="bad_family") from None
+    except RecursionError:
+        raise FamilyError(f"{path}: is not TOML: nested too deeply", code="bad_family") from None
     try:
         return FamilySettings.model_validate(document)
     except ValidationError as error:
@@ -126,7 +133,7 @@ def _sentence(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     # `tools` may be two things, and each stands in the path by its type's name.
     steps = [str(part) for part in first["loc"] if part not in UNION_STEPS]
-    where = ".".join(steps) or "file"
+    where = plain_name(".".join(steps)) or "file"
     if first["type"] == "extra_forbidden":
         return f"{where}: is no key of family.toml; see docs/family.md for all keys"
     if where.endswith(".tools"):

@@ -76,6 +76,21 @@ def test_an_unknown_member_is_usage(family, demo_family, tmp_path):
     assert "has no member 'house'; it has base, router, home" in err
 
 
+def test_an_empty_member_is_unknown(family, demo_family, tmp_path):
+    code, out, err = family("export", demo_family.family.path, "--out", tmp_path, "--member", "")
+    assert (code, out) == (2, "")
+    assert "has no member ''; it has base, router" in err
+
+
+def test_a_finding_stays_on_its_line(family, tmp_path):
+    text = '[family]\nname="f"\ntitle="F"\n[base]\ncact="\\u001b[31mEVIL\\nhome: good"\n'
+    (tmp_path / "family.toml").write_text(text)
+    code, out, _ = family("check", tmp_path / "family.toml")
+    assert code == 1
+    assert out.startswith(f"base: {tmp_path}/\\x1b[31mEVIL\\nhome: good: cannot be read")
+    assert out.count("\n") == 1
+
+
 def test_a_bad_family_is_refused_with_one_line(family, tmp_path):
     (tmp_path / "family.toml").write_text("[family]\n")
     code, out, err = family("export", tmp_path / "family.toml", "--out", tmp_path / "out")

@@ -12,8 +12,8 @@ import pytest
 
 from builder.cact import layout
 from builder.cact.reader import read_container
-from builder.errors import FamilyError
-from builder.family.export import export_family, export_member, write_file
+from builder.errors import FamilyError, RefusedError
+from builder.family.export import Exporters, export_family, export_member
 from builder.family.family import load_family
 
 
@@ -64,8 +64,28 @@ def test_the_header_says_what_the_demo_checkpoint_says(demo_family):
     assert math.isclose(header.rope_theta, 1e5)
 
 
-def test_a_failed_write_leaves_nothing_behind(tmp_path):
-    (tmp_path / "base.cact").mkdir()
-    with pytest.raises(FamilyError, match="cannot be written"):
-        write_file(tmp_path / "base.cact", b"data")
-    assert [path.name for path in tmp_path.iterdir()] == ["base.cact"]
+@pytest.fixture
+def no_work(monkeypatch):
+    """Fails the test as soon as a member is exported."""
+    monkeypatch.setattr(Exporters, "export", lambda *_: pytest.fail("exported before the place was checked"))
+
+
+def test_a_place_that_is_taken_is_found_before_the_export(shallow_family, tmp_path, no_work):
+    (tmp_path / "router.cact").mkdir()
+    with pytest.raises(RefusedError, match=r"router\.cact: cannot be written: is a folder") as caught:
+        export_family(shallow_family, tmp_path)
+    assert caught.value.code == "bad_target"
+    assert [path.name for path in tmp_path.iterdir()] == ["router.cact"]
+
+
+def test_a_folder_that_cannot_be_made_is_found_before_the_export(shallow_family, tmp_path, no_work):
+    (tmp_path / "dangling").symlink_to("nowhere")
+    with pytest.raises(RefusedError, match="is a link to nothing, not a folder"):
+        export_family(shallow_family, tmp_path / "dangling")
+
+
+def test_a_source_is_not_overwritten(tmp_path, no_work):
+    (tmp_path / "base.cact").write_bytes(b"mine")
+    (tmp_path / "family.toml").write_text('[family]\nname="f"\ntitle="F"\n[base]\ncact="base.cact"\n')
+    with pytest.raises(RefusedError, match=r"is the same file as .*, which is read"):
+        export_family(load_family(tmp_path / "family.toml"), tmp_path)

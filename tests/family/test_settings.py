@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -91,6 +92,16 @@ BAD = {
     "tool with a date": (HEAD + BASE + "tools = [{name = 'a', since = 2020-01-01}]\n", "tools: is not JSON"),
     "tool with no number": (HEAD + BASE + "tools = [{name = 'a', most = nan}]\n", "tools: is not JSON"),
     "no title": (HEAD.replace('"F"', '""') + BASE, "family.title: string should have at least 1"),
+    "nested": (HEAD + BASE + "tools = " + "[" * 5000 + "\n", "is not TOML: nested too deeply"),
+    "endless number": (HEAD + BASE + "context_turns = " + "1" * 5000 + "\n", "is not TOML: "),
+    "tool beyond numbers": (HEAD + BASE + "tools = [{name = 'a', x = 1e999}]\n", "tools: is not JSON"),
+    "long system": (HEAD + BASE + f'system = "{"x" * 262145}"\n', "base.system: string should have at most"),
+    "long tools": (HEAD + BASE + f"tools = [{{name = '{'x' * 262144}'}}]\n", "base.tools: is 262157 char"),
+    "key that steers": (HEAD + '"\\u001b[31m\\nbase" = 1\n' + BASE, r"family.\x1b[31m\nbase: is no key"),
+    "C1 in a title": (HEAD.replace('"F"', '"F\\u009b31m"') + BASE, "family.title: string should match"),
+    "bidi in a title": (HEAD.replace('"F"', '"F\\u202e"') + BASE, "family.title: string should match"),
+    "isolate in a title": (HEAD.replace('"F"', '"F\\u2066"') + BASE, "family.title: string should match"),
+    "NUL in a tool file": (HEAD + BASE + 'tools = {file = "a\\u0000"}\n', "no file can have this name"),
     "no tool file": (HEAD + BASE + 'tools = {file = "gone.json"}\n', "gone.json: cannot be read"),
     "adapter on a finished base": (
         HEAD + BASE + SPECIALIST.replace("cact", "adapter"),
@@ -118,7 +129,10 @@ def test_a_missing_file_is_refused_with_its_name(tmp_path):
     ("content", "key", "sentence"),
     [
         ("{", "", "is not JSON"),
-        ("[" * 100_000, "", "is not JSON"),
+        ("[" * 100_000, "", "is nested too deeply"),
+        ('[{"name": "a", "x": NaN}]', "", "NaN is not a JSON number"),
+        ('[{"name": "a", "x": 1e999}]', "", "1e999 is beyond every number"),
+        ('[{"name": "a", "name": "b"}]', "", "the key 'name' stands twice"),
         ('{"a": []}', "b", "has no key 'b'"),
         ('{"a": {}}', "a", "must be a list of tools"),
         ('[{"name": "\\ud800"}]', "", "is not JSON"),
@@ -128,6 +142,20 @@ def test_a_bad_tool_file_is_refused(load, tmp_path, content, key, sentence):
     (tmp_path / "tools.json").write_text(content)
     with pytest.raises(FamilyError, match=re.escape(sentence)):
         load(HEAD + BASE + f'tools = {{file = "tools.json", key = "{key}"}}\n')
+
+
+def test_a_byte_order_mark_does_not_matter(load, tmp_path):
+    (tmp_path / "tools.json").write_text('[{"name": "a"}]', "utf-8-sig")
+    family = load("\ufeff" + HEAD + BASE + 'tools = {file = "tools.json"}\n')
+    assert family.base.tools == '[{"name":"a"}]'
+
+
+def test_a_pipe_is_refused_unopened(load, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FamilyError, match=r"pipe: cannot be read: is a pipe, not a file"):
+        load_family(tmp_path / "pipe")
+    with pytest.raises(FamilyError, match=r"pipe: cannot be read: is a pipe, not a file"):
+        load(HEAD + BASE + 'tools = {file = "pipe"}\n')
 
 
 def test_an_unknown_member_is_named_together_with_the_known_ones(load):
