@@ -21,6 +21,7 @@ from builder.cact.rules import broken, cut_off
 from builder.cact.tokenizer import parse_tokenizer
 from builder.cact.values import check_values
 from builder.errors import ContainerError, UsageError
+from builder.files import read_regular
 
 
 class Container:
@@ -96,12 +97,12 @@ class Container:
 def read_container(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Container:
     """Read and check a file, given by path or as bytes (which must not change while the container is used).
 
-    Raises `ContainerError` (codes cact_*) for bytes that break the format, `unreadable` if the path fails.
+    Raises `ContainerError`: codes cact_* for bytes that break the format, those of `read_regular` for a path.
     """
     if isinstance(source, bytes | bytearray | memoryview):
         subject, data = "container", memoryview(source).cast("B")
     else:
-        subject, data = os.fspath(source), _read(Path(source))
+        subject, data = os.fspath(source), memoryview(read_regular(Path(source), error=ContainerError))
     header = parse_header(data, subject)
     _check_codebooks(data, header, subject)
     records = read_directory(data, header, subject)
@@ -111,14 +112,6 @@ def read_container(source: str | os.PathLike[str] | bytes | bytearray | memoryvi
         blob = data[last.offset_bytes :]
         parse_tokenizer(blob, vocab_count=header.vocab_count, subject=subject, offset=last.offset_bytes)
     return Container(subject, data, header, records)
-
-
-def _read(path: Path) -> memoryview:
-    try:
-        return memoryview(path.read_bytes())
-    except OSError as error:
-        reason = (error.strerror or "unreadable").lower()
-        raise ContainerError(f"{path}: cannot be read: {reason}", code="unreadable") from error
 
 
 def _check_codebooks(data: memoryview, header: Header, subject: str) -> None:

@@ -15,9 +15,12 @@ from pathlib import Path
 from builder.cact import protobuf_wire as wire
 from builder.cact.tokenizer import Piece, PieceType, Tokenizer
 from builder.errors import RefusedError, refusal
+from builder.files import read_regular
 
 PIECES, TRAINER, NORMALIZER = 1, 2, 3
 TEXT, SCORE, TYPE = 1, 2, 3
+MODEL_BYTES_MAX = 256 * 1024 * 1024
+"""256 bytes for each of the 2^20 pieces that a container can have."""
 BPE = 2
 """TrainerSpec.model_type of byte-pair encoding."""
 TRAINER_FIELDS = {
@@ -59,13 +62,8 @@ REQUIRED = {
 
 
 def read_sentencepiece(path: Path) -> Tokenizer:
-    """The tokenizer of a `.model` file. Raises `RefusedError` (unreadable, bad_tokenizer_model)."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        reason = (error.strerror or "unreadable").lower()
-        raise RefusedError(f"{path}: cannot be read: {reason}", code="unreadable") from error
-    return parse_sentencepiece(data, subject=str(path))
+    """The tokenizer of a `.model` file. Raises `RefusedError` (bad_tokenizer_model, as `read_regular`)."""
+    return parse_sentencepiece(read_regular(path, MODEL_BYTES_MAX), subject=str(path))
 
 
 def parse_sentencepiece(data: bytes, *, subject: str = "tokenizer model") -> Tokenizer:

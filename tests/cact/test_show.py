@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import os
 
 import pytest
 
@@ -93,7 +94,16 @@ def test_a_broken_file_gives_one_sentence_and_exit_code_1(show, tmp_path):
     )
 
 
+def test_what_is_no_container_on_disk_is_refused_unopened(show, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "pointer.cact").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+    for path, reason in (
+        (tmp_path / "pipe", "cannot be read: is a pipe, not a file"),
+        ("/dev/zero", "cannot be read: is a device, not a file"),
+        (tmp_path / "pointer.cact", "is a Git LFS pointer, not the file; fetch the file with: git lfs pull"),
+    ):
+        assert show(path) == (1, "", f"show: {path}: {reason}\n")
+
+
 def test_both_forms_at_once_are_refused_as_usage(show):
-    with pytest.raises(SystemExit) as caught:
-        show(TINY, "--json", "--diffable")
-    assert caught.value.code == 2
+    assert show(TINY, "--json", "--diffable")[:2] == (2, "")
