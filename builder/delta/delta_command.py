@@ -9,14 +9,16 @@ import argparse
 import dataclasses
 import hashlib
 import json
-import os
-import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from builder.cact.reader import read_container
 from builder.delta.apply import apply_patch
 from builder.delta.inspect import PARTS, PatchReport, inspect_patch
 from builder.delta.make import DEFAULT_EFFORT, make_patch
-from builder.errors import RefusedError, UsageError
+from builder.errors import PatchError
+from builder.files import check_target, read_regular, write_whole
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,39 +52,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Do what was asked; the exit code is 0."""
     if arguments.action == "make":
-        base, target = _read(arguments.base), _read(arguments.target)
+        check_target(arguments.out, (arguments.base, arguments.target))
+        base, target = _container(arguments.base), _container(arguments.target)
         patch = make_patch(base, target, effort=arguments.effort, adapter_seed=arguments.seed)
         _write(arguments.out, patch)
     elif arguments.action == "apply":
-        target = apply_patch(_read(arguments.base), _read(arguments.patch))
+        check_target(arguments.out, (arguments.base, arguments.patch))
+        base, patch = read_regular(arguments.base), read_regular(arguments.patch)
+        with _named(arguments.patch):
+            target = apply_patch(base, patch)
         _write(arguments.out, target)
     else:
-        named_after = None if arguments.base is None else _read(arguments.base)
-        report = inspect_patch(_read(arguments.patch), named_after)
+        named_after = None if arguments.base is None else read_container(arguments.base)
+        patch = read_regular(arguments.patch)
+        with _named(arguments.patch):
+            report = inspect_patch(patch, named_after)
         print(json.dumps(_document(report)) if arguments.json else _table(report))
     return 0
 
 
-def _read(path: Path) -> bytes:
+def _container(path: Path) -> bytes:
+    """A file that is a container: the maker would not know its name."""
+    return bytes(read_container(path).data)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Put the patch's file before what is said of it; the codec sees bytes only."""
     try:
-        return path.read_bytes()
-    except OSError as error:
-        reason = (error.strerror or "unreadable").lower()
-        raise RefusedError(f"{path}: cannot be read: {reason}", code="unreadable") from error
+        yield
+    except PatchError as error:
+        raise PatchError(f"{path}: {error}", code=error.code) from None
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all, then one line about it."""
-    if not path.parent.is_dir():
-        raise UsageError(f"{path}: its folder does not exist; create {path.parent} first")
-    try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".delta-", delete=False) as file:
-            file.write(data)
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, path)
-    except OSError as error:
-        reason = (error.strerror or "unwritable").lower()
-        raise RefusedError(f"{path}: cannot be written: {reason}", code="unwritable") from error
+    write_whole(path, data)
     print(f"{path} {len(data)} bytes sha256 {hashlib.sha256(data).hexdigest()[:12]}")
 
 
