@@ -44,6 +44,8 @@ class Segment:
     block_rows: int
     bits: int
     table_index: int
+    is_guided: bool
+    """A CQ segment whose first payload is side information; a seeded one is guided too."""
     rank: int
     """Of a guided CQ segment; else 0."""
     field_bytes: int
@@ -77,7 +79,7 @@ def read_patch_header(patch: bytes | memoryview) -> PatchHeader:
 def read_segments(patch: bytes | memoryview, header: PatchHeader) -> Iterator[Segment]:
     """All segments in order.
 
-    Raises `PatchError`: patch_truncated, patch_bad_segment, patch_trailing_bytes.
+    Raises `PatchError`: patch_truncated, patch_bad_segment, patch_bad_coder, patch_trailing_bytes.
     """
     cursor = _Cursor(memoryview(patch), layout.HEADER.size)
     base_offset = target_offset = 0
@@ -95,33 +97,62 @@ def read_segments(patch: bytes | memoryview, header: PatchHeader) -> Iterator[Se
 
 def _read_segment(cursor: _Cursor, base_offset: int, target_offset: int) -> Segment:
     start = cursor.offset
-    fields = _Cursor(cursor.take(cursor.byte("segment.fields_size"), "segment.fields"), 0)
-    kind_value, coder = fields.byte("segment.kind"), fields.byte("segment.coder")
-    if kind_value not in set(SegmentKind):
-        raise _bad("patch_bad_segment", "segment.kind", kind_value, f"1 to {max(SegmentKind)}", start + 1)
-    kind = SegmentKind(kind_value)
+    fields = _take_fields(cursor)
+    kind, coder = _take_kind(fields, start)
     base_skip, target_bytes = fields.number(), fields.number()
-    row_count = group_count = block_rows = bits = table_index = 0
+    row_count = group_count = block_rows = bits = table_index = rank = block_count = 0
     if kind is SegmentKind.CQ:
-        row_count, group_count, block_rows = fields.number(), fields.number(), fields.number()
+        row_count, group_count, block_rows = fields.word(), fields.word(), fields.word()
         if not row_count or not block_rows:
             raise _bad("patch_bad_segment", "segment.block_rows", block_rows, "above 0", start)
+        block_count = -(-row_count // block_rows)
     if kind in (SegmentKind.CQ, SegmentKind.TABLE):
         bits, table_index = fields.byte("segment.bits"), fields.byte("segment.table_index")
-    is_guided = kind is SegmentKind.CQ and coder >= layout.CODER_GUIDED
-    rank = fields.byte("segment.rank") if is_guided else 0
+    is_guided = kind is SegmentKind.CQ and coder in layout.GUIDED_CODERS
+    if is_guided:
+        rank, _pre_shift = fields.byte("segment.rank"), fields.byte("segment.pre_shift")
+    if kind is SegmentKind.CQ and coder == layout.CODER_SEEDED:
+        fields.skip_basis()
+    if kind is SegmentKind.TABLE and coder == layout.CODER_GUIDED:
+        fields.take(3, "noise, bucket_shift, floor")
+    fields.require_end()
     field_bytes = cursor.offset - start
-    block_count = -(-row_count // block_rows) if kind is SegmentKind.CQ else 0
-    payload_count = block_count + is_guided or int(kind is not SegmentKind.COPY)
-    payloads = tuple(cursor.payload() for _ in range(payload_count))
+    payloads = tuple(cursor.payload() for _ in range(_payload_count(kind, block_count, is_guided=is_guided)))
     return Segment(
         kind,
         coder,
         base_offset + base_skip,
         target_offset,
         target_bytes,
-        *(row_count, group_count, block_rows, bits, table_index, rank, field_bytes, payloads),
+        *(row_count, group_count, block_rows, bits, table_index, is_guided, rank, field_bytes, payloads),
     )
+
+
+def _take_fields(cursor: _Cursor) -> _Fields:
+    start = cursor.offset
+    size = cursor.byte("segment.fields_size")
+    if not 1 <= size <= layout.FIELDS_MAX:
+        raise _bad("patch_bad_segment", "segment.fields_size", size, f"1 to {layout.FIELDS_MAX}", start)
+    return _Fields(cursor.take(size, "segment.fields"), start)
+
+
+def _take_kind(fields: _Fields, start: int) -> tuple[SegmentKind, int]:
+    value = fields.byte("segment.kind")
+    if value not in layout.CODERS:
+        raise _bad("patch_bad_segment", "segment.kind", value, f"1 to {max(SegmentKind)}", start + 1)
+    kind = SegmentKind(value)
+    coder = fields.byte("segment.coder")
+    known = layout.CODERS[kind]
+    if coder not in known:
+        allowed = " or ".join(map(str, known))
+        raise _bad("patch_bad_coder", "segment.coder", coder, allowed, start + 2)
+    return kind, coder
+
+
+def _payload_count(kind: SegmentKind, block_count: int, *, is_guided: bool) -> int:
+    if kind is SegmentKind.CQ:
+        return block_count + int(is_guided)
+    return 0 if kind is SegmentKind.COPY else 1
 
 
 class _Cursor:
@@ -139,16 +170,6 @@ class _Cursor:
     def byte(self, field: str) -> int:
         return self.take(1, field)[0]
 
-    def number(self) -> int:
-        """LEB128, at most nine bytes."""
-        value = 0
-        for shift in range(0, 63, 7):
-            byte = self.byte("segment.fields")
-            value |= (byte & 127) << shift
-            if byte < 128:
-                return value
-        raise _bad("patch_bad_segment", "segment.fields", "a number above 2^63", "below", self.offset)
-
     def payload(self) -> memoryview:
         size = int.from_bytes(self.take(4, "segment.payload_size"), "little")
         if size > layout.PAYLOAD_MAX:
@@ -160,6 +181,54 @@ class _Cursor:
                 self.offset,
             )
         return self.take(size, "segment.payload")
+
+
+class _Fields(_Cursor):
+    """The fields of one segment, which fill their size to the last byte."""
+
+    def __init__(self, data: memoryview, start: int) -> None:
+        super().__init__(data, 0)
+        self._start = start
+
+    def take(self, count: int, field: str) -> memoryview:
+        if count > len(self.data) - self.offset:
+            raise self._bad_size(f"more: {field} is missing")
+        return super().take(count, field)
+
+    def number(self) -> int:
+        """LEB128, at most nine bytes, without a superfluous zero at the end."""
+        value = 0
+        for shift in range(0, 63, 7):
+            byte = self.byte("a number")
+            value |= (byte & 127) << shift
+            if byte < 128:
+                if shift and not byte:
+                    break
+                return value
+        raise _bad("patch_bad_segment", "segment.fields", "no shortest number", "one", self._start)
+
+    def word(self) -> int:
+        """A number of 32 bits."""
+        value = self.number()
+        if value > layout.WORD_MAX:
+            raise _bad(
+                "patch_bad_segment", "segment.fields", value, f"at most {layout.WORD_MAX}", self._start
+            )
+        return value
+
+    def skip_basis(self) -> None:
+        """Seed, group, layer, width and rank of a seeded segment's basis, which only the rebuild needs."""
+        self.word()
+        self.take(2, "group, layer")
+        self.word()
+        self.byte("basis_rank")
+
+    def require_end(self) -> None:
+        if self.offset != len(self.data):
+            raise self._bad_size(str(self.offset))
+
+    def _bad_size(self, allowed: str) -> PatchError:
+        return _bad("patch_bad_segment", "segment.fields_size", len(self.data), allowed, self._start)
 
 
 def _bad(code: str, field: str, found: object, allowed: str, offset: int) -> PatchError:

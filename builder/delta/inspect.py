@@ -80,7 +80,7 @@ def _report(segment: Segment, names: dict[int, str]) -> SegmentReport:
     costs = {"frame_bytes": segment.field_bytes + 4 * len(segment.payloads)}
     tensor = None
     if segment.kind is SegmentKind.CQ:
-        blocks = segment.payloads[1:] if segment.rank else segment.payloads
+        blocks = segment.payloads[1:] if segment.is_guided else segment.payloads
         row_bytes = sum(int.from_bytes(block[:4], "little") for block in blocks)
         costs["row_bytes"] = row_bytes
         costs["side_bytes"] = payload_bytes - sum(len(block) for block in blocks)

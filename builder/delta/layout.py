@@ -1,7 +1,7 @@
 """The constants of docs/formats/patch.md that Python needs to look into a patch.
 
-Owns: header, segment kinds, limits. Does not know: how payloads are coded. A test compares them with
-`engine/src/patch_format.h`.
+Owns: header, segment kinds and their coders, limits. Does not know: how payloads are coded. A test compares
+them with `engine/src/patch_format.h`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ TRAILER_BYTES = 8
 FIELDS_MAX = 64
 PAYLOAD_MAX = 256 * 1024
 GROUP_CODES = 128
+WORD_MAX = 2**32 - 1
 CODER_GUIDED = 2
+CODER_SEEDED = 3
+GUIDED_CODERS = (CODER_GUIDED, CODER_SEEDED)
+"""Of a CQ segment: its first payload is side information."""
 
 
 class SegmentKind(enum.IntEnum):
@@ -30,3 +34,14 @@ class SegmentKind(enum.IntEnum):
     HALVES = 4
     CQ = 5
     TABLE = 6
+
+
+CODERS = {
+    SegmentKind.COPY: (0,),
+    SegmentKind.LITERAL: (0, 1),
+    SegmentKind.WORDS: (1,),
+    SegmentKind.HALVES: (1,),
+    SegmentKind.CQ: (1, *GUIDED_CODERS),
+    SegmentKind.TABLE: (1, CODER_GUIDED),
+}
+"""The coders of each kind."""

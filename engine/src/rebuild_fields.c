@@ -142,7 +142,7 @@ int sg_rebuild_read_fields(struct sg_rebuild *rebuild, uint32_t byte_count, stru
     segment->coder = (uint8_t)sg_take_u8(&cursor);
     if (segment->kind < SG_SEGMENT_COPY || segment->kind > SG_SEGMENT_TABLE)
         return bad_segment(rebuild, "segment.kind", segment->kind, SG_SEGMENT_TABLE, error);
-    if (!is_known_coder(segment))
+    if (!cursor.overrun && !is_known_coder(segment)) /* one that is missing is not unknown */
         return sg_fail(error, SG_STATUS_PATCH_BAD_CODER, "segment.coder", rebuild->patch_position, segment->coder, 1);
     segment->base_skip = take_number(&cursor);
     segment->byte_count = take_number(&cursor);

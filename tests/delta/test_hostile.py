@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Callable
 
 import pytest
 
 from builder.delta import apply_patch, codec, layout, make_patch, read_patch_header
+from builder.delta.frame import read_segments
 from builder.errors import ContainerError, PatchError
 from tests.delta.tiny_containers import container, cq, floats, nudged, raw
 
@@ -102,22 +104,51 @@ def test_base_bytes_that_are_not_what_their_hash_says_are_caught_by_the_target_h
     assert caught.value.code == "patch_hash_mismatch"
 
 
+def _code(read: Callable[[], object]) -> str | None:
+    try:
+        read()
+    except PatchError as error:
+        return error.code
+    return None
+
+
+def _both_codes(bad: bytes) -> tuple[str | None, str | None]:
+    """What the two programs that read a patch make of it: the engine, and Python's look at the frame."""
+    header = read_patch_header(bad)
+    return _code(lambda: apply_patch(BASE, bad)), _code(lambda: list(read_segments(bad, header)))
+
+
 @pytest.mark.parametrize(
-    ("offset", "value", "code"),
+    ("fields", "code"),
     [
-        (0, 0, "patch_bad_segment"),  # no fields at all
-        (0, 65, "patch_bad_segment"),  # more fields than there can be
-        (1, 0, "patch_bad_segment"),  # kind 0
-        (1, 9, "patch_bad_segment"),  # a kind of the future
-        (2, 7, "patch_bad_coder"),  # a coder of the future
+        ("00", "patch_bad_segment"),  # no fields at all
+        ("01 05", "patch_bad_segment"),  # a kind and no coder
+        ("04", "patch_bad_segment"),  # a number that goes on behind the fields
+        ("06", "patch_bad_segment"),  # a byte too many
+        ("41", "patch_bad_segment"),  # more fields than there can be
+        ("05 00", "patch_bad_segment"),  # kind 0
+        ("05 07", "patch_bad_segment"),  # a kind of the future
+        ("05 01 01", "patch_bad_coder"),  # a coder that a copy has not
+        ("05 01 07", "patch_bad_coder"),  # a coder of the future
+        ("05 01 00 00 b8 00", "patch_bad_segment"),  # a superfluous zero byte
     ],
 )
-def test_bad_fields_are_refused_with_their_code(offset: int, value: int, code: str) -> None:
-    bad = bytearray(PATCH)
-    bad[layout.HEADER.size + offset] = value
-    with pytest.raises(PatchError) as caught:
-        apply_patch(BASE, _sealed(bad))
-    assert caught.value.code == code
+def test_bad_fields_are_refused_by_both_programs_with_their_code(fields: str, code: str) -> None:
+    bad, start = bytearray(PATCH), layout.HEADER.size
+    assert bad[start : start + 5].hex(" ") == "05 01 00 00 b8"  # a copy whose length takes two bytes
+    bad[start : start + len(bytes.fromhex(fields))] = bytes.fromhex(fields)
+    assert _both_codes(_sealed(bad)) == (code, code)
+
+
+def test_both_programs_know_the_same_coders_of_every_kind() -> None:
+    for kind in range(9):
+        for coder in range(5):
+            bad = bytearray(PATCH)
+            bad[layout.HEADER.size + 1 : layout.HEADER.size + 3] = kind, coder
+            is_known = coder in layout.CODERS.get(kind, ())
+            for code in _both_codes(_sealed(bad)):
+                assert (code == "patch_bad_coder") == (kind in layout.CODERS and not is_known), (kind, coder)
+                assert kind in layout.CODERS or code == "patch_bad_segment"
 
 
 def test_what_is_no_container_gets_no_patch() -> None:

@@ -81,6 +81,13 @@ def test_python_has_the_constants_of_the_engine() -> None:
     kinds = dict(re.findall(r"SG_SEGMENT_([A-Z]+) = ([0-9]+)", FORMAT))
     assert kinds == {kind.name: str(kind.value) for kind in SegmentKind}
     assert f"SG_CODER_GUIDED = {layout.CODER_GUIDED}," in FORMAT
+    assert f"SG_CODER_SEEDED = {layout.CODER_SEEDED}," in FORMAT
+
+
+def test_python_has_the_coders_of_the_page() -> None:
+    rows = re.findall(r"^\| (\d) \| [a-z]+ \| ([^|]*) \|", SPEC.read_text(), re.MULTILINE)
+    page = {int(kind): tuple(map(int, re.findall(r"\d", coders))) for kind, coders in rows}
+    assert page == layout.CODERS
 
 
 def test_the_page_names_every_patch_status_and_no_other() -> None:
