@@ -109,12 +109,17 @@ def _progress() -> Iterator[Progress]:
     """A bar on a terminal, one line per step elsewhere; both on stderr."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda step, done, total: print(f"pack: {step}", file=sys.stderr)
+        # One write a line: `print` writes the line's end by itself, and another thread comes between.
+        yield lambda step, done, total: _write(f"pack: {step}\n")
         return
     columns = (TextColumn("pack"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
     with Bar(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=None)
         yield lambda step, done, total: bar.update(task, description=step, completed=done, total=total)
+
+
+def _write(line: str) -> None:
+    sys.stderr.write(line)
 
 
 def _last_line(report: Report) -> str:

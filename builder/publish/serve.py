@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
+from builder.errors import plain_text
 from builder.publish.folder import IMMUTABLE
 
 CONTENT_TYPES = {
@@ -58,6 +59,7 @@ def site_path(root: Path, prefix: str, url: str) -> Path | None:
     """The file that a request's target names, None if there is none inside `root` that may be served.
 
     Names that start with a dot are never served, nor is a symbolic link that leads out of `root`.
+    Raises ValueError for a target that is no URL.
     """
     path = unquote(urlsplit(url).path, errors="replace")
     if not path.startswith(prefix):
@@ -112,10 +114,15 @@ class SiteHandler(BaseHTTPRequestHandler):
     def answer(self) -> None:
         """Answer the present request."""
         prefix = self.server.prefix
-        if urlsplit(self.path).path == prefix.rstrip("/") != "":
+        try:
+            is_folder = urlsplit(self.path).path == prefix.rstrip("/") != ""
+            path = site_path(self.server.root, prefix, self.path)
+        except ValueError:
+            self._refuse(HTTPStatus.BAD_REQUEST)
+            return
+        if is_folder:
             self._refuse(HTTPStatus.MOVED_PERMANENTLY, {"Location": prefix})
             return
-        path = site_path(self.server.root, prefix, self.path)
         if path is None:
             self._refuse(HTTPStatus.NOT_FOUND)
             return
@@ -218,9 +225,11 @@ class SiteServer(ThreadingHTTPServer):
         return f"http://{name}:{port}{self.prefix}"
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A visitor who goes away in the middle of an answer is no error."""
-        if not isinstance(sys.exc_info()[1], ConnectionError):
-            super().handle_error(request, client_address)  # type: ignore[arg-type]
+        """Say it in one line; a visitor who goes away in the middle of an answer is no error."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, ConnectionError):
+            what = plain_text(f"serve: an answer failed: {type(error).__name__}: {error}")
+            sys.stderr.write(what + "\n")
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+from builder.errors import plain_text, some_names
 from builder.publish.verify import Verdict, verify
 
 
@@ -22,11 +23,9 @@ def run(arguments: argparse.Namespace) -> int:
     for member_id, byte_count, sha256 in verdict.models:
         print(f"{member_id} {byte_count} {sha256[:12]}")
     for sentence in verdict.mismatches:
-        print(sentence, file=sys.stderr)
+        print(plain_text(sentence), file=sys.stderr)
     if verdict.foreign:
-        names = ", ".join(verdict.foreign[:5])
-        more = "" if len(verdict.foreign) <= 5 else f" and {len(verdict.foreign) - 5} more"
-        print(f"verify: not made by pack, left alone: {names}{more}", file=sys.stderr)
+        print(f"verify: not made by pack, left alone: {some_names(verdict.foreign)}", file=sys.stderr)
     if arguments.json:
         print(json.dumps(_document(verdict)))
     counts = f"{len(verdict.models)} models, {verdict.part_count} parts, {len(verdict.mismatches)} mismatches"

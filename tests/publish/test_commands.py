@@ -214,3 +214,24 @@ def test_terminal_gets_a_table_and_no_color_is_obeyed(
     _, out, _ = run(*pack_words(packable))
     assert "━━━" in out
     assert re.search(r"\x1b\[[0-9;]*[34][0-9]", out) is None
+
+
+def test_verify_does_not_let_a_file_name_steer_the_terminal(run: Run, site: Path) -> None:
+    for name in ("a\x1b[31m\nbase: good", "b\u202e", "c", "d", "e", "f", "g" * 200):
+        (site / name).write_text("")
+    (site / f"app/{'0' * 12}").mkdir()
+    (site / f"app/{'0' * 12}/x\x1b\x9b").write_text("")
+    code, _, err = run("verify", site)
+    assert (code, err.count("\n")) == (1, 3)
+    assert "\x1b" not in err
+    assert r"x\x1b\x9b: file: is named by no release here" in err
+    assert r"left alone: a\x1b[31m\nbase: good, b\u202e, c, d, e and 2 more" in err
+
+
+def test_each_line_of_progress_is_written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several threads tell their steps: what is written in two pieces may be torn apart."""
+    pieces: list[str] = []
+    monkeypatch.setattr(sys.stderr, "write", lambda text: pieces.append(text) or len(text))
+    with pack_command._progress() as progress:
+        progress("patch home", 0, 1)
+    assert pieces == ["pack: patch home\n"]

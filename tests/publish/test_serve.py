@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import http.client
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -217,6 +218,20 @@ def test_no_path_leaves_the_folder(tmp_path_factory: pytest.TempPathFactory, ste
 def test_other_methods_are_refused(server: SiteServer) -> None:
     assert ask(server, "/sub/path/family.json", "DELETE")[0] == 501
     assert ask(server, "/sub/path/family.json")[0] == 200
+
+
+def test_target_that_is_no_url_gets_an_answer(server: SiteServer) -> None:
+    with socket.create_connection(("127.0.0.1", int(server.server_address[1])), timeout=20) as visitor:
+        visitor.sendall(b"GET http://[/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert visitor.makefile("rb").readline() == b"HTTP/1.1 400 Bad Request\r\n"
+
+
+def test_failure_of_ours_is_told_in_one_line(server: SiteServer, capfd: pytest.CaptureFixture[str]) -> None:
+    try:
+        raise ZeroDivisionError("ours\n\x1b[31m")
+    except ZeroDivisionError:
+        server.handle_error(None, None)
+    assert capfd.readouterr().err == "serve: an answer failed: ZeroDivisionError: ours\\n\\x1b[31m\n"
 
 
 def test_only_failures_are_logged(server: SiteServer, capfd: pytest.CaptureFixture[str]) -> None:
