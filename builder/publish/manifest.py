@@ -7,11 +7,13 @@ schema. Knows nothing of: files on disk, the page. Source: docs/formats/manifest
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from builder.errors import ManifestError, refusal
+from builder.errors import ManifestError, RefusedError, refusal
+from builder.files import load_json
 from builder.publish.canonical import canonical_json, canonical_sha256
 
 SPEC = "docs/formats/manifest.md"
@@ -25,8 +27,9 @@ TOOLS_BYTES_MAX = 256 * 1024
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 MemberId = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,31}$")]
 Tag = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-f]{8}$")]
-# A line for people: no control characters.
-Line = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+# A line for people: no control characters, none that turn the direction of the text around them.
+LINE = r"^[^\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]*$"
+Line = Annotated[str, StringConstraints(max_length=200, pattern=LINE)]
 ModelBytes = Annotated[int, Field(ge=1, le=MODEL_BYTES_MAX)]
 Checked = TypeVar("Checked")
 
@@ -257,15 +260,7 @@ def _parse(data: bytes, source: object) -> dict[str, Any]:
         raise _error(
             "manifest_invalid", source, "size", f"{len(data)} bytes", f"at most {MANIFEST_BYTES_MAX} bytes"
         )
-    try:
-        text = data.decode("utf-8")
-        document = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
-    except RecursionError:
-        raise _too_deep(source) from None
-    except ValueError as error:
-        raise _error(
-            "manifest_damaged", source, "document", f"not JSON ({error})", "one JSON object"
-        ) from None
+    document = load_json(data, source, error=ManifestError, code="manifest_damaged")
     if not isinstance(document, dict):
         raise _error("manifest_damaged", source, "document", _short(document), "one JSON object")
     return document
@@ -280,22 +275,10 @@ def _too_deep(source: object) -> ManifestError:
     return _error("manifest_damaged", source, "document", "nested too deeply", "at most a few levels deep")
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice")
-    return found
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON number")
-
-
 def _is_json_list(text: str) -> bool:
     try:
-        return isinstance(json.loads(text), list)
-    except (ValueError, RecursionError):
+        return isinstance(load_json(text.encode(), "tools"), list)
+    except (RefusedError, UnicodeEncodeError):
         return False
 
 
@@ -316,7 +299,8 @@ def _sentence(source: object, error: ValidationError) -> str:
     if first["type"] == "string_pattern_mismatch":
         allowed = f"text of the form {first['ctx']['pattern']}"
     else:
-        allowed = first["msg"].removeprefix("Input should ").removeprefix("be ").replace("tuple", "list")
+        allowed = re.sub(r"^\w+ should (be )?", "", first["msg"])
+        allowed = re.sub(r"^have ", "one with ", allowed).replace("tuple", "list")
     return refusal(source, where, found=_short(first["input"]), allowed=allowed, spec=SPEC)
 
 

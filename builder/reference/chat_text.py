@@ -7,12 +7,13 @@ Does not know: where lines go, colours.
 from __future__ import annotations
 
 import json
-import unicodedata
+import re
 from typing import Any
 
 from builder.reference.answers import Answer, visible_text
 from builder.reference.telemetry import RouteRecord
 
+STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 REASONS = {
     "router_unavailable": "the router cannot be had",
     "member_unavailable": "it cannot be had",
@@ -60,8 +61,8 @@ def route_text(record: RouteRecord) -> str:
 
 
 def printable(text: str) -> str:
-    """The text without control characters (line ends and tabs stay): a model must not steer the terminal."""
-    return "".join(c if c in "\n\t" or unicodedata.category(c) != "Cc" else "\ufffd" for c in text)
+    """The text without what steers a terminal or turns its lines around; line ends and tabs stay."""
+    return STEERING.sub("\ufffd", text)
 
 
 def one_line(text: str) -> str:

@@ -120,7 +120,14 @@ WRONG: dict[str, tuple[Path_, Any, str]] = {
     "tools that are no JSON": (("router", "prompt", "tools"), "[", "router.prompt.tools"),
     "negative context": (("router", "prompt", "context_turns"), -1, "router.prompt.context_turns"),
     "share above one": (("specialists", 0, "changed_codes"), 1.5, "specialists[0].changed_codes"),
+    "tools with NaN": (("router", "prompt", "tools"), '[{"x":NaN}]', "router.prompt.tools"),
+    "tools with a number beyond every number": (("base", "prompt", "tools"), "[1e999]", "base.prompt.tools"),
+    "tools with a key twice": (("base", "prompt", "tools"), '[{"a":1,"a":2}]', "base.prompt.tools"),
     "title of two lines": (("title",), "a\nb", "title"),
+    "title that steers an old terminal": (("title",), "a\x9b31m", "title"),
+    "title that turns the text around": (("title",), "a\u202eb", "title"),
+    "about that turns the text around": (("base", "about"), "a\u2066b", "base.about"),
+    "empty title": (("title",), "", "title: is '', must be one with at least 1 character (docs"),
     "unknown numerics": (("numerics",), "quick", "numerics"),
     "unknown generation": (("container", "generation"), 4, "container.generation"),
     "too many examples": (("examples",), ["x"] * 13, "examples"),
@@ -261,6 +268,7 @@ BEYOND_A_SCHEMA = (
         "hash",
         "no JSON",
         "no list",
+        "tools with",
     ),
 )
 # `$` in the schema is ECMAScript's; Python's also matches before a last line end.

@@ -67,6 +67,7 @@ def test_routes_are_explained_for_people(route, text):
 
 def test_a_model_cannot_steer_the_terminal():
     assert printable("a\x1b[31mb\x07\x9bc\n\t") == "a\ufffd[31mb\ufffd\ufffdc\n\t"
+    assert printable("a\u202eb\u2066c\ud800d\u00e9") == "a\ufffdb\ufffdc\ufffdd\u00e9"
     call = {"name": "f\x1b", "arguments": {"x": "\x1b"}}
     assert "\x1b" not in answer_text(Answer("call", True, function_calls=[call]))
     assert "\x1b" not in answer_text(said("\x1b"))
