@@ -5,6 +5,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PORT   ?= 8000
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+# One process a core; a file's tests stay together, so that its fixtures are made once.
+SPREAD := -n auto --dist loadfile
 ENGINE_SOURCES := $(wildcard engine/*.py engine/include/*.h engine/src/*.[ch] engine/wasm/*.c)
 ENGINE := builder/runtime/engine.wasm
 
@@ -40,7 +42,7 @@ serve: pack
 demo: serve  ## Pack the demo family and serve the chat page.
 
 check: $(VENV)/.dev $(ENGINE) web/node_modules/.stamp lint  ## Lint, types and the fast tests (under a minute).
-	$(BIN)/python -m pytest -q -m "not slow and not browser"
+	$(BIN)/python -m pytest -q $(SPREAD) -m "not slow and not browser"
 
 lint: $(VENV)/.dev web/node_modules/.stamp
 	$(BIN)/ruff check .
@@ -53,7 +55,7 @@ web/node_modules/.stamp: web/package-lock.json $(VENV)/.dev
 	@touch $@
 
 test: $(VENV)/.dev $(ENGINE) lint  ## Everything: lint, types, all tests (under 15 minutes on 2 cores).
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -q $(SPREAD)
 
 bench: $(VENV)/.dev $(ENGINE)  ## Measure; the figures in docs/ come from here.
 	$(BIN)/python -m bench

@@ -41,6 +41,7 @@ def test_a_whole_file_is_taken(engine, tiny):
     assert (info.bos_id, info.im_end_id, info.tool_call_close_id) == (2, 5, 11)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=400)
 @given(st.data())
 def test_both_readers_say_the_same_of_any_damage(engine, tiny, data):
