@@ -35,7 +35,7 @@ class Generation:
     prefill_seconds: float
     decode_seconds: float
     logits: NDArray[np.float32] | None
-    """(steps, out_vocab_count) f32 that each step chose from, the stopping one included; None if not kept."""
+    """(steps, logit_count) f32 that each step chose from, the stopping one included; None if not kept."""
 
 
 def generate(

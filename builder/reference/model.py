@@ -86,7 +86,7 @@ class Block(nn.Module):
 
 
 class NeedleModel(nn.Module):
-    """Token ids (B, T) in, logits (B, T, out_vocab) out.
+    """Token ids (B, T) in, logits (B, T, logit_count) out.
 
     Raises `ContainerError` (cact_unsupported) for a container that is not of generation 3.
     """
@@ -141,7 +141,7 @@ class NeedleModel(nn.Module):
         self.register_buffer("rope_frequencies", torch.from_numpy(frequencies))  # (Q/2,)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Logits of every position, (B, T, out_vocab) f32, from the full history: no cache is used."""
+        """Logits of every position, (B, T, logit_count) f32, from the full history: no cache is used."""
         streams, _ = self.extend(ids, self.empty_past(ids.shape[0]))
         return self.readout(streams)
 
@@ -197,7 +197,7 @@ class NeedleModel(nn.Module):
         return torch.stack(cells, dim=2)
 
     def readout(self, streams: Tensor) -> Tensor:
-        """Lanes (B, T, N, D) -> logits (B, T, out_vocab)."""
+        """Lanes (B, T, N, D) -> logits (B, T, logit_count)."""
         hidden = self.final_norm(streams.mean(2))  # (B, T, D)
         return functional.linear(hidden, self.embedding[: self.header.logit_count])
 

@@ -124,7 +124,7 @@ class TorchSession(ABC, Generic[State]):
             self._position += len(ids)
 
     def logits(self) -> NDArray[np.float32]:
-        """A copy, (out_vocab_count,) f32."""
+        """A copy, (logit_count,) f32."""
         return self._present_logits().numpy().copy()
 
     def score(self, ids: Sequence[int]) -> float:
@@ -163,7 +163,7 @@ class TorchSession(ABC, Generic[State]):
 
     def _read(self, streams: Tensor) -> Tensor:
         with torch.inference_mode():
-            return self._network.readout(streams)[0]  # (T, out_vocab)
+            return self._network.readout(streams)[0]  # (T, logit_count)
 
     def _present_logits(self) -> Tensor:
         if self._logits is None:
@@ -225,7 +225,7 @@ def _describe(container: Container, tokenizer: ReferenceTokenizer) -> ModelInfo:
     return ModelInfo(
         tag=header.tag,
         vocab_count=header.vocab_count,
-        out_vocab_count=header.logit_count,
+        logit_count=header.logit_count,
         piece_count=len(table.pieces),
         layer_count=header.layer_count,
         d_model=header.d_model,

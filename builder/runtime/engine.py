@@ -154,10 +154,10 @@ class EngineSession:
         self._with_ids("sg_session_append", ids)
 
     def logits(self) -> NDArray[np.float32]:
-        """A copy, (out_vocab_count,) f32. Raises `SessionError` (bad_state) before the first append."""
+        """A copy, (logit_count,) f32. Raises `SessionError` (bad_state) before the first append."""
         self._check("sg_session_logits", self._desk)
         address = self._instance.word(self._desk)
-        return np.frombuffer(self._instance.read(address, 4 * self._info.out_vocab_count), "<f4").copy()
+        return np.frombuffer(self._instance.read(address, 4 * self._info.logit_count), "<f4").copy()
 
     def score(self, ids: Sequence[int]) -> float:
         """Sum of ln p(id | all before). Raises `SessionError` (bad_state, context_full, bad_token)."""

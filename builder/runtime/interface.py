@@ -22,7 +22,7 @@ class ModelInfo:
 
     tag: int
     vocab_count: int
-    out_vocab_count: int
+    logit_count: int
     piece_count: int
     layer_count: int
     d_model: int
@@ -74,7 +74,7 @@ class Session(Protocol):
         ...
 
     def logits(self) -> NDArray[np.float32]:
-        """A copy, (out_vocab_count,) f32. Raises `bad_state` before the first append."""
+        """A copy, (logit_count,) f32. Raises `bad_state` before the first append."""
         ...
 
     def score(self, ids: Sequence[int]) -> float:

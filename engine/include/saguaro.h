@@ -88,7 +88,7 @@ struct sg_model;
 struct sg_model_info {
     uint32_t tag;
     uint32_t vocab_count;      /* rows of the embedding */
-    uint32_t out_vocab_count;  /* logits per position */
+    uint32_t logit_count;      /* logits per position */
     uint32_t piece_count;      /* tokenizer pieces; ids >= this have no text */
     uint32_t layer_count;
     uint32_t d_model;
@@ -143,7 +143,7 @@ void sg_session_reset(struct sg_session *session);
 uint32_t sg_session_position(const struct sg_session *session);
 /* Appends tokens; afterwards the logits are those of the last one. All or nothing: on failure the session is unchanged. */
 int sg_session_append(struct sg_session *session, const uint32_t *ids, size_t id_count, struct sg_error *error);
-/* (out_vocab_count,) f32; valid until the next append, score, rewind or reset. BAD_STATE before the first append. Each
+/* (logit_count,) f32; valid until the next append, score, rewind or reset. BAD_STATE before the first append. Each
  * NaN, which only overflow can make, has the bits 0x7fc00000. */
 int sg_session_logits(const struct sg_session *session, const float **logits, struct sg_error *error);
 /* Sum over the ids of log p(id | all before), natural logarithm, as if appended; the session is as before afterwards. */

@@ -37,7 +37,7 @@ void sg_model_describe(const struct sg_model *model, struct sg_model_info *info)
     *info = (struct sg_model_info){
         .tag = geometry->tag,
         .vocab_count = geometry->vocab_count,
-        .out_vocab_count = geometry->logit_count,
+        .logit_count = geometry->logit_count,
         .piece_count = tokenizer->piece_count,
         .layer_count = geometry->layer_count,
         .d_model = geometry->d_model,

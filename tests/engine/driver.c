@@ -56,7 +56,7 @@ static int use_session(const struct sg_model *model, const struct sg_model_info 
     struct sg_session *session;
     status = sg_session_open(model, capacity, memory, session_bytes, &session, &error);
     uint32_t ids[ID_COUNT];
-    for (uint32_t i = 0; i < ID_COUNT; i++) ids[i] = (uint32_t)((uint64_t)i * i * 7 + 3 * i + 1) % info->out_vocab_count;
+    for (uint32_t i = 0; i < ID_COUNT; i++) ids[i] = (uint32_t)((uint64_t)i * i * 7 + 3 * i + 1) % info->logit_count;
     const size_t count = capacity < ID_COUNT ? capacity : ID_COUNT;
     double score;
     uint32_t id;
@@ -72,7 +72,7 @@ static int use_session(const struct sg_model *model, const struct sg_model_info 
     status = sg_session_logits(session, &logits, &error);
     struct sg_sha256 hash;
     sg_sha256_init(&hash);
-    sg_sha256_update(&hash, (const uint8_t *)logits, info->out_vocab_count * sizeof *logits);
+    sg_sha256_update(&hash, (const uint8_t *)logits, info->logit_count * sizeof *logits);
     sg_sha256_final(&hash, digest);
     free(memory);
     return status;

@@ -26,7 +26,7 @@ def digest(engine: Engine, path: Path, numerics: str = "exact") -> str:
     """SHA-256 of the logits after IDS, as driver.c prints it for `exact`."""
     model = engine.open(path.read_bytes(), numerics=numerics)
     session = model.session(80)
-    session.append([token_id % model.info.out_vocab_count for token_id in IDS])
+    session.append([token_id % model.info.logit_count for token_id in IDS])
     return hashlib.sha256(session.logits().tobytes()).hexdigest()
 
 

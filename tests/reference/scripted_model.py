@@ -45,7 +45,7 @@ class ScriptedModel:
         self.info = ModelInfo(
             tag=0x05E12A84,
             vocab_count=0x110000,
-            out_vocab_count=0x110000,
+            logit_count=0x110000,
             piece_count=0x110000,
             layer_count=1,
             d_model=1,

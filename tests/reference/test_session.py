@@ -40,7 +40,7 @@ def test_the_reference_has_the_shape_of_a_running_model(model):
 def test_info_says_what_the_container_says(model, random_container):
     header = random_container.header
     assert (model.info.tag, model.info.layer_count, model.info.d_model) == (header.tag, 5, 128)
-    assert (model.info.vocab_count, model.info.out_vocab_count, model.info.piece_count) == (1024, 1024, 1024)
+    assert (model.info.vocab_count, model.info.logit_count, model.info.piece_count) == (1024, 1024, 1024)
     assert (model.info.pad_id, model.info.eos_id, model.info.bos_id, model.info.unk_id) == (0, 1, 2, 3)
     assert (model.info.im_start_id, model.info.im_end_id) == (4, 5)
     assert (model.info.tool_call_open_id, model.info.tool_call_close_id) == (10, 11)

@@ -24,7 +24,7 @@ const PIECE_BYTES_MAX = 65544;
 const NUMERICS = Object.freeze({ exact: 0, fast: 1 });
 /** The fields of sg_model_info, in order, 4 bytes each. */
 const INFO_FIELDS = /** @type {const} */ ([
-  ...['tag', 'vocab_count', 'out_vocab_count', 'piece_count', 'layer_count', 'd_model', 'max_seq_len'],
+  ...['tag', 'vocab_count', 'logit_count', 'piece_count', 'layer_count', 'd_model', 'max_seq_len'],
   ...['pad_id', 'eos_id', 'bos_id', 'unk_id', 'im_start_id', 'im_end_id', 'think_open_id', 'think_close_id'],
   ...['tool_call_open_id', 'tool_call_close_id'],
 ]);
@@ -161,7 +161,7 @@ export class Model {
     const { digest } = this.#desk;
     this.#engine.call('sg_sha256_init', this.#desk.hash);
     const logits = this.#engine.word(this.#desk.out);
-    this.#engine.call('sg_sha256_update', this.#desk.hash, logits, 4 * this.#info.out_vocab_count);
+    this.#engine.call('sg_sha256_update', this.#desk.hash, logits, 4 * this.#info.logit_count);
     this.#engine.call('sg_sha256_final', this.#desk.hash, digest);
     return toHex(this.#engine.bytes(digest, DIGEST_BYTES));
   }
