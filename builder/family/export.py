@@ -6,7 +6,6 @@ A tensor that no adapter touches is encoded once per checkpoint, however many me
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from builder.cact.header import Header, pack_header, parse_header
-from builder.cact.layout import Kind
+from builder.cact.layout import GROUP, Kind, padded
 from builder.cact.order import HEAD_NAMES, Slot, model_slots
 from builder.cact.quantise import group_norms, quantise
 from builder.cact.reader import read_container
@@ -43,6 +42,7 @@ HEAD_MATRICES = ("probes", "query", "proj")
 
 Progress = Callable[[str, int, int], None]
 """Told (member id, tensors done, tensors in all) while a member is exported."""
+Quantiser = Callable[[Floats], Blob]
 
 
 def export_member(family: Family, member_id: str, progress: Progress | None = None) -> bytes:
@@ -142,6 +142,7 @@ class CheckpointExporter:
         )
         self._check_header(self._header)
         self._encoded: dict[str, Blob] = {}
+        self._checked: dict[str, Blob] = {}
         if settings.unused_tensors == "refuse":
             self._refuse_unused()
 
@@ -151,26 +152,32 @@ class CheckpointExporter:
         return self._header
 
     def check(self, adapter: Adapter | None = None) -> None:
-        """Everything that `export` would refuse before it quantises. Raises `FamilyError`."""
-        parameters = self._parameters(adapter)
-        for slot in model_slots(self._header):
-            if slot.kind is not Kind.FP32:
-                self._values(slot, parameters)
-        collections.deque(self._head_fields(parameters, adapter), maxlen=0)
+        """Raise what `export` would raise: the same container is written, with zeros for all codes."""
+        self._write(adapter, _unquantised, self._checked)
 
     def export(
         self, adapter: Adapter | None = None, progress: Callable[[int, int], None] | None = None
     ) -> bytes:
         """The container's bytes. Raises `FamilyError` (bad_checkpoint, bad_adapter, cact_*)."""
+        return self._write(adapter, _cq, self._encoded, progress)
+
+    def _write(
+        self,
+        adapter: Adapter | None,
+        quantised: Quantiser,
+        known: dict[str, Blob],
+        progress: Callable[[int, int], None] | None = None,
+    ) -> bytes:
+        """`known` keeps, for the next member, the blobs that no adapter touches."""
         parameters = self._parameters(adapter)
         slots = list(model_slots(self._header))
         blobs = []
         for index, slot in enumerate(slots):
-            blobs.append(self._blob(slot, parameters))
+            blobs.append(self._blob(slot, parameters, quantised, known))
             if progress:
                 progress(index + 1, len(slots))
         for field, values in self._head_fields(parameters, adapter):
-            blobs.append(_cq(values) if field in HEAD_MATRICES else half_blob(values))
+            blobs.append(quantised(values) if field in HEAD_MATRICES else half_blob(values))
         blobs.append(raw_blob(self._tokenizer))
         try:
             return write_container(self._header, blobs)
@@ -211,18 +218,18 @@ class CheckpointExporter:
                 code="cact_bad_value",
             )
 
-    def _blob(self, slot: Slot, parameters: Parameters) -> Blob:
+    def _blob(self, slot: Slot, parameters: Parameters, quantised: Quantiser, known: dict[str, Blob]) -> Blob:
         shared = parameters.key(slot.name) not in parameters.replaced
-        if shared and slot.name in self._encoded:
-            return self._encoded[slot.name]
+        if shared and slot.name in known:
+            return known[slot.name]
         if slot.kind is Kind.FP32:
             split = bool(self._checkpoint.config.ladder_widths)
             blob = single_blob(hada_permutation(slot.name, self._header.hada_n, split=split))
         else:
             values = self._values(slot, parameters)
-            blob = half_blob(values) if slot.kind is Kind.FP16 else _cq(values)
+            blob = half_blob(values) if slot.kind is Kind.FP16 else quantised(values)
         if shared:
-            self._encoded[slot.name] = blob
+            known[slot.name] = blob
         return blob
 
     def _head_fields(self, parameters: Parameters, adapter: Adapter | None) -> Iterator[tuple[str, Floats]]:
@@ -264,4 +271,11 @@ class CheckpointExporter:
 
 def _cq(values: Floats) -> Blob:
     codes, norms = quantise(values, WEIGHT_BITS)
+    return cq_blob(codes, norms, WEIGHT_BITS, values.shape[1])
+
+
+def _unquantised(values: Floats) -> Blob:
+    """A blob of the right size, in no time."""
+    rows, width = len(values), padded(values.shape[1])
+    codes, norms = np.zeros((rows, width), np.uint8), np.zeros((rows, width // GROUP), np.float16)
     return cq_blob(codes, norms, WEIGHT_BITS, values.shape[1])

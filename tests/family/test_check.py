@@ -88,6 +88,21 @@ def test_a_weight_that_no_container_can_hold_is_found(check, tmp_path, name, val
     assert check('checkpoint="bad.safetensors"') == "cact_bad_value"
 
 
+def test_a_head_that_no_container_can_hold_is_found(check, tmp_path):
+    metadata, tensors = read_safetensors(tmp_path / "tiny.safetensors")
+    tensors["confidence_head/query"] = np.ones((3, 7), np.float32)
+    save_file(tensors, tmp_path / "bad.safetensors", metadata=metadata)
+    assert check('checkpoint="bad.safetensors"') == "cact_bad_shape"
+
+
+def test_a_tokenizer_of_more_pieces_than_rows_is_found(check, tmp_path):
+    metadata, tensors = read_safetensors(tmp_path / "tiny.safetensors")
+    tensors["embedding/embedding"] = tensors["embedding/embedding"][:500].copy()
+    config = json.loads(metadata["config"]) | {"vocab_size": 500, "out_vocab": 0}
+    save_file(tensors, tmp_path / "bad.safetensors", metadata=metadata | {"config": json.dumps(config)})
+    assert check('checkpoint="bad.safetensors"') == "cact_bad_tokenizer"
+
+
 @pytest.mark.parametrize("scale", ["1e30", "1e300"])
 def test_an_adapter_that_makes_weights_too_large_is_to_blame_itself(upstream_files, tmp_path, scale):
     metadata, tensors = read_safetensors(upstream_files.adapter)
