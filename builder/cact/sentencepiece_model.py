@@ -14,13 +14,15 @@ from pathlib import Path
 
 from builder.cact import protobuf_wire as wire
 from builder.cact.tokenizer import Piece, PieceType, Tokenizer
-from builder.errors import RefusedError, refusal
+from builder.errors import RefusedError, plain_name, refusal
 from builder.files import read_regular
 
 PIECES, TRAINER, NORMALIZER = 1, 2, 3
 TEXT, SCORE, TYPE = 1, 2, 3
 MODEL_BYTES_MAX = 256 * 1024 * 1024
 """256 bytes for each of the 2^20 pieces that a container can have."""
+PIECE_BYTES_MAX = 65535
+"""A container counts them in 16 bits."""
 BPE = 2
 """TrainerSpec.model_type of byte-pair encoding."""
 TRAINER_FIELDS = {
@@ -141,7 +143,9 @@ def _piece(value: int | bytes) -> Piece:
         elif number == TYPE and isinstance(field, int):
             kind = field
     if kind not in TYPES:
-        raise ValueError(f"piece {text!r} has type {kind}, which a .cact cannot say")
+        raise ValueError(f"piece {plain_name(repr(text))} has type {kind}, which a .cact cannot say")
+    if not 1 <= len(text) <= PIECE_BYTES_MAX:
+        raise ValueError(f"a piece has {len(text)} bytes, must have 1 to {PIECE_BYTES_MAX}")
     return Piece(text.decode("utf-8"), score, TYPES[kind])
 
 

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from needle.model.export import _tokenizer_blob, parse_tokenizer_blob
 from needle.model.tokenizer import SANTokenizer
 
+from builder.cact import protobuf_wire as wire
+from builder.cact import sentencepiece_model
 from builder.cact.sentencepiece_model import parse_sentencepiece, read_sentencepiece, write_sentencepiece
 from builder.cact.tokenizer import Piece, PieceType, Tokenizer, pack_tokenizer, parse_tokenizer
 from builder.errors import ContainerError, RefusedError
@@ -129,6 +131,14 @@ def test_bytes_that_are_no_model_are_refused():
 def test_no_bytes_make_the_model_reader_fail_otherwise(data):
     with contextlib.suppress(RefusedError):
         parse_sentencepiece(data)
+
+
+@pytest.mark.parametrize("size", [0, 65536])
+def test_a_piece_that_a_container_cannot_hold_is_refused(size):
+    piece = wire.bytes_field(sentencepiece_model.TEXT, b"x" * size)
+    model = wire.bytes_field(sentencepiece_model.PIECES, piece)
+    with pytest.raises(RefusedError, match=f"a piece has {size} bytes, must have 1 to 65535"):
+        parse_sentencepiece(model)
 
 
 def test_a_missing_model_is_named(tmp_path):
