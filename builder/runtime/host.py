@@ -88,7 +88,7 @@ def _signature(function: wasmtime.FuncType) -> tuple[list[str], list[str]]:
 
 
 def _try_out(wasm: bytes) -> None:
-    """Start the module and ask for its version, neither of which may take long."""
+    """Start the module, ask for its version and for memory, none of which may take long."""
     config = wasmtime.Config()
     config.consume_fuel = True
     config.cranelift_opt_level = "none"
@@ -99,6 +99,7 @@ def _try_out(wasm: bytes) -> None:
     try:
         exports = wasmtime.Instance(store, module, []).exports(store)
         cast(wasmtime.Func, exports["sg_abi_version"])(store)
+        cast(wasmtime.Func, exports["sg_reserve"])(store, _ERROR.size)
     except (wasmtime.Trap, wasmtime.WasmtimeError) as error:
         raise _mismatch(f"cannot be started: {_reason(error)}") from None
 

@@ -41,6 +41,10 @@ STRANGE = {
     "no reserve": (MEMORY + VERSION, "exports no sg_reserve of"),
     "another type": (MEMORY + VERSION.replace("i32", "i64") + RESERVE, "exports no sg_abi_version of"),
     "an endless start": (MEMORY + VERSION + RESERVE + ENDLESS, "cannot be started: .*fuel"),
+    "an endless reserve": (
+        MEMORY + VERSION + RESERVE.replace("(i32.const 4294967295)", "(loop (br 0)) (i32.const 8)"),
+        "cannot be started: .*fuel",
+    ),
     "an endless version": (
         MEMORY + RESERVE + VERSION.replace("(i32.const 1)", "(loop (br 0)) (i32.const 1)"),
         "cannot be started: .*fuel",
