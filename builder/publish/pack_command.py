@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from builder.delta.make import DEFAULT_EFFORT, EFFORT_MAX
-from builder.errors import UsageError
+from builder.errors import UsageError, plain_text
 from builder.family.family import load_family
 from builder.publish.cache import FOLDER_NAME
 from builder.publish.members import Progress
@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     print_report(report, Console(soft_wrap=True))
     if arguments.json:
         print(json.dumps(report_document(report)))
-    print(_last_line(report), file=sys.stderr)
+    _write(plain_text(_last_line(report)) + "\n")
     return 0
 
 

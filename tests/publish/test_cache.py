@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from builder.errors import RefusedError, UsageError
 from builder.publish import cache as cache_module
 from builder.publish.cache import Cache, Made
+from builder.publish.lock import locked
 from builder.publish.parts import cut, parse_part_size
 
 
@@ -147,6 +149,24 @@ def test_pruning_keeps_what_was_used_and_as_much_again(tmp_path: Path) -> None:
     left = [name for name in ("oldest", "older", "used", "newest", "new") if old.get({"step": name})]
     assert left == ["used", "newest", "new"]
     assert len(list((tmp_path / "keys").iterdir())) == 3
+
+
+def test_pack_waits_while_another_one_prunes(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    entered = threading.Event()
+
+    def use() -> None:
+        with cache.in_use() as held:
+            assert held
+            entered.set()
+
+    thread = threading.Thread(target=use)
+    with locked(tmp_path) as alone:
+        assert alone
+        thread.start()
+        assert not entered.wait(0.05)
+    thread.join(10)
+    assert entered.is_set()
 
 
 def test_cache_keeps_itself_out_of_git(tmp_path: Path) -> None:
