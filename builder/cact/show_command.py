@@ -17,6 +17,7 @@ from builder.cact.directory import Record
 from builder.cact.layout import TERNARY_BITS, Kind
 from builder.cact.reader import Container, read_container
 from builder.cact.tokenizer import PieceType, parse_tokenizer
+from builder.errors import plain_text
 
 SHORT_HASH = 12
 """Hex digits of a hash in output for people."""
@@ -38,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print one file. Raises `ContainerError`."""
     container = read_container(arguments.file)
     if arguments.json:
-        print(json.dumps(document(container), separators=(",", ":"), ensure_ascii=False))
+        print(json.dumps(document(container), separators=(",", ":")))
     else:
         print("\n".join(diffable(container) if arguments.diffable else summary(container)))
     return 0
@@ -48,7 +49,7 @@ def summary(container: Container) -> Iterator[str]:
     """The header in words, then one tensor per line."""
     header = container.header
     yield (
-        f"{container.subject}: Needle {header.generation} (tag 0x{header.tag:08x}), "
+        f"{plain_text(container.subject)}: Needle {header.generation} (tag 0x{header.tag:08x}), "
         f"{_count(header.tensor_count, 'tensor')}, {len(container.data):,} bytes"
     )
     yield ""

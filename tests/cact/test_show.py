@@ -107,3 +107,12 @@ def test_what_is_no_container_on_disk_is_refused_unopened(show, tmp_path):
 
 def test_both_forms_at_once_are_refused_as_usage(show):
     assert show(TINY, "--json", "--diffable")[:2] == (2, "")
+
+
+def test_the_name_of_the_file_does_not_steer_the_terminal(show, tmp_path):
+    path = tmp_path / "a\x1b[31m\u00e9.cact"
+    path.write_bytes((GOLDEN / "tiny84.cact").read_bytes())
+    assert show(path)[1].startswith(rf"{tmp_path}/a\x1b[31mé.cact: Needle 3")
+    line = show(path, "--json")[1]
+    assert line.isascii()
+    assert json.loads(line)["file"] == str(path)
