@@ -17,14 +17,15 @@ from typing import cast
 
 import wasmtime
 
-from builder.errors import RefusedError, SessionError, plain_name
+from builder.errors import RefusedError, SessionError, UsageError, plain_name, refusal
 from builder.runtime.status import DONE, STATUS_CODES, Failure
 
 ABI_VERSION = 1
+WORD_MAX = 2**32 - 1
+"""The largest u32: sizes and addresses of a 32-bit memory keep to it."""
 _ERROR = struct.Struct("<IIQQQ")
 _WORD = struct.Struct("<I")
 _FIELD_NAME_BYTES_MAX = 64
-_MEMORY_WORD = 0xFFFFFFFF
 _STARTING_FUNCTIONS = {"sg_abi_version": ([], ["i32"]), "sg_reserve": (["i32"], ["i32"])}
 _START_FUEL = 1_000_000
 """Instructions, about; the engine takes two, having nothing to start."""
@@ -131,7 +132,7 @@ class Instance:
         return self._memory.data_len(self._store)
 
     def call(self, name: str, *arguments: int | float) -> int:
-        """An export that cannot fail; 0 for one that returns nothing.
+        """An export that cannot fail; an i32 as the unsigned number that it is in C, 0 for nothing.
 
         Raises `SessionError` (worker_lost) if it stops, `RefusedError` (engine_mismatch) if it is not there.
         """
@@ -139,9 +140,10 @@ class Instance:
         if function is None:
             raise _mismatch(f"exports no {name}")
         try:
-            return int(function(self._store, *arguments) or 0)
+            result = int(function(self._store, *arguments) or 0)
         except (wasmtime.Trap, wasmtime.WasmtimeError) as error:
             raise SessionError(f"engine: {name} stopped: {_reason(error)}", code="worker_lost") from None
+        return result & WORD_MAX if result < 0 else result  # wasmtime takes every i32 for a signed one
 
     def check(self, subject: str, name: str, *arguments: int | float) -> int:
         """An export that returns a status and takes `struct sg_error` last. Raises what the status means."""
@@ -159,8 +161,14 @@ class Instance:
         return Failure(status, plain_name(name.decode("ascii", "replace")), offset, found, allowed)
 
     def reserve(self, byte_count: int) -> int:
-        """Address of fresh zeroed memory that stays for good. Raises `RefusedError` (out_of_memory)."""
-        address = self.call("sg_reserve", max(byte_count, 1)) & _MEMORY_WORD if byte_count < 1 << 32 else 0
+        """Address of fresh zeroed memory that stays for good.
+
+        Raises `RefusedError` (out_of_memory), `UsageError` (bad_argument) for a negative number.
+        """
+        if byte_count < 0:
+            sentence = refusal("engine", "byte_count", found=byte_count, allowed="0 or more")
+            raise UsageError(sentence, code="bad_argument")
+        address = self.call("sg_reserve", max(byte_count, 1)) if byte_count <= WORD_MAX else 0
         if not address:
             raise RefusedError(f"engine: has no room for {byte_count} bytes more", code="out_of_memory")
         return address

@@ -8,7 +8,7 @@ import sys
 import pytest
 import wasmtime
 
-from builder.errors import RefusedError, SessionError
+from builder.errors import RefusedError, SessionError, UsageError
 from builder.runtime import host
 from builder.runtime.engine import Engine
 
@@ -110,6 +110,17 @@ def test_memory_that_no_one_can_give_is_refused(instance):
             instance.reserve(byte_count)
         assert caught.value.code == "out_of_memory"
     assert instance.reserve(10) > 0
+
+
+def test_a_size_beyond_2_gb_is_not_negative(instance):
+    assert instance.call("sg_patch_bound", 10, 2_200_000_000) > 2_200_000_000
+
+
+def test_a_negative_size_is_the_callers_mistake(instance):
+    with pytest.raises(UsageError, match=r"^engine: byte_count: is -1, must be 0 or more$") as caught:
+        instance.reserve(-1)
+    assert caught.value.code == "bad_argument"
+    assert instance.reserve(0) > 0
 
 
 def test_reserved_memory_is_fresh_zeroed_and_aligned(instance):
