@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from builder.errors import SessionError, UsageError, refusal
-from builder.runtime.host import Instance, compiled, packaged_module
+from builder.runtime.host import WORD_MAX, Instance, compiled, packaged_module
 from builder.runtime.interface import ModelInfo, Sampling
 
 _INFO = struct.Struct("<17I")
@@ -24,7 +24,8 @@ _PIECE_BYTES_MAX = 65544
 """`SG_DETOKENIZE_BYTES_MAX`: the most that one id can add to a text."""
 _PIECE_OFFSET = 16
 """Where a piece's bytes go on the desk, behind the detokenizer's state and a result word."""
-_NO_PIECE = 0xFFFFFFFF
+_NO_PIECE = WORD_MAX
+"""In `struct sg_model_info`: a marker that the tokenizer lacks."""
 _WORD_BYTES = 4
 _ALIGNMENT_BYTES = 16
 
@@ -109,12 +110,14 @@ class EngineModel:
 
     def detokenizer(self) -> EngineDetokenizer:
         """A fresh streaming decoder."""
-        return EngineDetokenizer(self._instance, self._model, self._desk)
+        return EngineDetokenizer(self._instance, self._model, self.info, self._desk)
 
     def session(self, capacity_tokens: int) -> EngineSession:
         """A fresh cache. Raises `UsageError` (bad_argument), `ContainerError` (cact_unsupported)."""
-        if not 0 <= capacity_tokens <= _NO_PIECE:
-            capacity_tokens = 0
+        limit = self.info.max_seq_len
+        if not 1 <= capacity_tokens <= limit:
+            message = refusal("session", "capacity_tokens", found=capacity_tokens, allowed=f"1 to {limit}")
+            raise UsageError(message, code="bad_argument")
         self._instance.check(self.name, "sg_session_measure", self._model, capacity_tokens, self._desk)
         block = self._instance.take(self._instance.word(self._desk))
         where = (*block, self._desk)
@@ -122,7 +125,7 @@ class EngineModel:
         address = self._instance.word(self._desk)
         numerics = NUMERICS.index(self.numerics)
         self._instance.check(self.name, "sg_session_set_numerics", address, numerics)
-        session = EngineSession(self._instance, address, self.info, self._desk)
+        session = EngineSession(self._instance, address, self.info, capacity_tokens, self._desk)
         weakref.finalize(session, _give_back, weakref.ref(self._instance), block)
         return session
 
@@ -141,8 +144,11 @@ def _give_back(instance: weakref.ref[Instance], block: tuple[int, int]) -> None:
 class EngineSession:
     """One KV cache; implements `builder.runtime.interface.Session`. Dropped, its memory is reused."""
 
-    def __init__(self, instance: Instance, session: int, info: ModelInfo, desk: int) -> None:
+    def __init__(
+        self, instance: Instance, session: int, info: ModelInfo, capacity_tokens: int, desk: int
+    ) -> None:
         self._instance, self._session, self._info, self._desk = instance, session, info, desk
+        self._capacity_tokens = capacity_tokens
 
     @property
     def position(self) -> int:
@@ -176,9 +182,13 @@ class EngineSession:
     def pin(self, token_count: int) -> None:
         """Keep the first tokens visible behind the KV window of generation 2; call it before appending them.
 
-        Raises `UsageError` (bad_argument) beyond the capacity.
+        Raises `UsageError` (bad_argument) for a negative number and beyond the capacity.
         """
-        self._check("sg_session_pin", min(max(token_count, 0), _NO_PIECE))
+        limit = self._capacity_tokens
+        if not 0 <= token_count <= limit:
+            message = refusal("session", "token_count", found=token_count, allowed=f"0 to {limit}")
+            raise UsageError(message, code="bad_argument")
+        self._check("sg_session_pin", token_count)
 
     def mark(self) -> None:
         """Remember the present state."""
@@ -196,28 +206,34 @@ class EngineSession:
         self._instance.check("session", name, self._session, *arguments)
 
     def _with_ids(self, name: str, ids: Sequence[int], *rest: int) -> None:
-        bad = next((i for i in ids if not 0 <= i < _NO_PIECE), None)
-        if bad is not None:
-            allowed = f"0 to {self._info.vocab_count - 1}"
-            raise SessionError(refusal("session", "token id", found=bad, allowed=allowed), code="bad_token")
+        _require_words("session", ids, self._info)
         data = np.asarray(ids, "<u4").tobytes()
         with self._instance.borrowed(len(data)) as block:
             self._instance.write(block, data)
             self._check(name, block, len(ids), *rest)
 
 
+def _require_words(subject: str, ids: Sequence[int], info: ModelInfo) -> None:
+    """Refuse what is no u32; whether a u32 is an id is the engine's to say."""
+    bad = next((i for i in ids if not 0 <= i <= WORD_MAX), None)
+    if bad is not None:
+        message = refusal(subject, "token id", found=bad, allowed=f"0 to {info.vocab_count - 1}")
+        raise SessionError(message, code="bad_token")
+
+
 class EngineDetokenizer:
     """Streaming decode; its state lies in Python, so that any number can be alive."""
 
-    def __init__(self, instance: Instance, model: int, desk: int) -> None:
-        self._instance, self._model, self._desk = instance, model, desk
+    def __init__(self, instance: Instance, model: int, info: ModelInfo, desk: int) -> None:
+        self._instance, self._model, self._info, self._desk = instance, model, info, desk
         self._state = bytes(_DETOKENIZER_BYTES)
 
     def push(self, token_id: int) -> str:
         """Text that has become certain with this id. Raises `SessionError` (bad_token)."""
+        _require_words("text", (token_id,), self._info)
         state, size, text = self._prepare()
-        name, known = "sg_detokenize", token_id if 0 <= token_id < _NO_PIECE else _NO_PIECE
-        self._instance.check("text", name, self._model, state, known, text, _PIECE_BYTES_MAX, size)
+        place = (text, _PIECE_BYTES_MAX, size)
+        self._instance.check("text", "sg_detokenize", self._model, state, token_id, *place)
         return self._finish(state, size, text)
 
     def flush(self) -> str:

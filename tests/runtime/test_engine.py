@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from builder.errors import ContainerError
+from builder.errors import ContainerError, SessionError, UsageError
 from builder.runtime import interface
 from builder.runtime.engine import Engine, EngineDetokenizer, EngineModel, EngineSession
 
@@ -58,6 +58,29 @@ def test_models_do_not_share_memory(base, demo_family):
 def test_a_file_is_called_by_its_name_when_it_is_refused(base):
     with pytest.raises(ContainerError, match=r"^home\.cact: header\.d_model at byte 28: is 0"):
         Engine().open(base[:28] + bytes(4) + base[32:], name="home.cact")
+
+
+@pytest.mark.parametrize("capacity", [-1, 0, 513, 2**32, 2**32 + 8])
+def test_a_capacity_that_cannot_be_is_refused_by_its_number(base, capacity):
+    with pytest.raises(UsageError, match=rf"capacity_tokens: is {capacity}, must be 1 to 512") as caught:
+        Engine().open(base).session(capacity)
+    assert caught.value.code == "bad_argument"
+
+
+@pytest.mark.parametrize("token_count", [-1, 9, 2**32])
+def test_a_pin_that_cannot_be_is_refused_by_its_number(base, token_count):
+    with pytest.raises(UsageError, match=rf"token_count: is {token_count}, must be 0 to 8") as caught:
+        Engine().open(base).session(8).pin(token_count)
+    assert caught.value.code == "bad_argument"
+
+
+@pytest.mark.parametrize("token_id", [-1, 1024, 2**32 - 1, 2**32])
+def test_an_id_that_cannot_be_is_refused_by_its_number(base, token_id):
+    model = Engine().open(base)
+    for take in (model.detokenizer().push, lambda token: model.session(8).append([token])):
+        with pytest.raises(SessionError, match=rf"is {token_id}, ") as caught:
+            take(token_id)
+        assert caught.value.code == "bad_token"
 
 
 def test_logits_are_a_copy(base):
