@@ -1,7 +1,7 @@
 """Files of strangers: read with a bound, parsed without surprise, written whole or not at all.
 
 Owns: what may be read and written at all, the temporary name beside the final one, the sentences for what
-fails. Knows nothing of: what the bytes mean.
+fails, the line that tells of an artifact. Knows nothing of: what the bytes mean.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from builder.errors import RefusedError, refusal
 
 FILE_BYTES_MAX = 2**32 - 1
 """No file of a family is larger: a model must fit a 32-bit WebAssembly memory."""
+SHORT_HASH = 12
+"""Hex digits of a hash in output for people."""
 LFS_POINTER = b"version https://git-lfs"
 WRITING = re.compile(r"\.[0-9]+-[0-9]+\.writing$")
 
@@ -139,6 +141,11 @@ def write_whole(path: Path, data: bytes | memoryview) -> None:
         raise _not_writable(path, reason_of(failure)) from failure
     finally:
         writing.unlink(missing_ok=True)
+
+
+def artifact_line(name: object, byte_count: int, sha256: str) -> str:
+    """What every command says of one file or model that it made or proved: name (path or id), size, hash."""
+    return f"{name}  {byte_count:,} bytes  {sha256[:SHORT_HASH]}"
 
 
 def final_name(name: str) -> str:

@@ -18,9 +18,7 @@ from builder.cact.layout import TERNARY_BITS, Kind
 from builder.cact.reader import Container, read_container
 from builder.cact.tokenizer import PieceType, parse_tokenizer
 from builder.errors import plain_text
-
-SHORT_HASH = 12
-"""Hex digits of a hash in output for people."""
+from builder.files import SHORT_HASH
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ import argparse
 import dataclasses
 import hashlib
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from builder.delta.apply import apply_patch
 from builder.delta.inspect import PARTS, PatchReport, inspect_patch
 from builder.delta.make import DEFAULT_EFFORT, make_patch
 from builder.errors import PatchError
-from builder.files import check_target, read_regular, write_whole
+from builder.files import artifact_line, check_target, read_regular, write_whole
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--effort", type=int, default=DEFAULT_EFFORT, help="0 (quick) to 9 (small); default %(default)s"
     )
     make.add_argument(
-        "--seed",
+        "--adapter-seed",
         type=int,
         default=0,
         help="the seed that the LoRA adapter was trained from; default %(default)s",
@@ -50,18 +51,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what was asked; the exit code is 0."""
+    """Do what was asked; the exit code is 0. stdout is the result, stderr ends with what happened."""
     if arguments.action == "make":
         check_target(arguments.out, (arguments.base, arguments.target))
         base, target = _container(arguments.base), _container(arguments.target)
-        patch = make_patch(base, target, effort=arguments.effort, adapter_seed=arguments.seed)
+        patch = make_patch(base, target, effort=arguments.effort, adapter_seed=arguments.adapter_seed)
         _write(arguments.out, patch)
+        share = 100 * len(patch) / len(target)
+        print(f"delta: made a patch of {share:.1f} % of {arguments.target}", file=sys.stderr)
     elif arguments.action == "apply":
         check_target(arguments.out, (arguments.base, arguments.patch))
         base, patch = read_regular(arguments.base), read_regular(arguments.patch)
         with _named(arguments.patch):
             target = apply_patch(base, patch)
         _write(arguments.out, target)
+        print(f"delta: rebuilt {arguments.out}, whose hash the patch proves", file=sys.stderr)
     else:
         named_after = None if arguments.base is None else read_container(arguments.base)
         patch = read_regular(arguments.patch)
@@ -87,7 +91,7 @@ def _named(path: Path) -> Iterator[None]:
 
 def _write(path: Path, data: bytes) -> None:
     write_whole(path, data)
-    print(f"{path} {len(data)} bytes sha256 {hashlib.sha256(data).hexdigest()[:12]}")
+    print(artifact_line(path, len(data), hashlib.sha256(data).hexdigest()))
 
 
 def _document(report: PatchReport) -> dict[str, object]:
@@ -106,9 +110,9 @@ def _table(report: PatchReport) -> str:
     """Header, one line per segment, then where the bytes go."""
     header = report.header
     lines = [
-        f"version {header.version} container 0x{header.tag:08x} patch {report.patch_bytes} bytes",
-        f"base   {header.base_bytes} bytes sha256 {header.base_sha256[:12]}",
-        f"target {header.target_bytes} bytes sha256 {header.target_sha256[:12]}",
+        f"version {header.version} container 0x{header.tag:08x} patch {report.patch_bytes:,} bytes",
+        artifact_line("base  ", header.base_bytes, header.base_sha256),
+        artifact_line("target", header.target_bytes, header.target_sha256),
         f"{'kind':8}{'offset':>12}{'target':>12}{'patch':>10}{'rank':>6}  tensor",
     ]
     for segment in report.segments:

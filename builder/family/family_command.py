@@ -16,9 +16,7 @@ from builder.errors import plain_text
 from builder.family.check import check_family
 from builder.family.export import Exporters, Progress, check_places, write_member
 from builder.family.family import Family, load_family
-
-SHORT_HASH = 12
-"""Hex digits of a hash in output for people."""
+from builder.files import artifact_line
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +58,7 @@ def _export(family: Family, folder: Path, member_id: str | None, *, as_json: boo
             data = exporters.export(member, progress)
         path = write_member(member, folder, data)
         digest = hashlib.sha256(data).hexdigest()
-        print(f"{path}  {len(data):,} bytes  {digest[:SHORT_HASH]}", flush=True)
+        print(artifact_line(path, len(data), digest), flush=True)
         artifacts.append({"id": member.id, "path": str(path), "bytes": len(data), "sha256": digest})
     print(f"family: exported {_count(len(artifacts), 'model')} to {folder}", file=sys.stderr)
     if as_json:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from builder.errors import plain_text, some_names
+from builder.files import artifact_line
 from builder.publish.verify import Verdict, verify
 
 
@@ -21,7 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Verify; stdout has a line per proved model, stderr a sentence per mismatch."""
     verdict = verify(arguments.site)
     for member_id, byte_count, sha256 in verdict.models:
-        print(f"{member_id} {byte_count} {sha256[:12]}")
+        print(artifact_line(member_id, byte_count, sha256))
     for sentence in verdict.mismatches:
         print(plain_text(sentence), file=sys.stderr)
     if verdict.foreign:

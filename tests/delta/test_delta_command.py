@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from builder.cli import main
+from builder.delta import delta_command
 
 CONTAINER = Path(__file__).parents[1] / "golden" / "tiny84.cact"
 OTHER = CONTAINER.with_name("tiny84_widths.cact")
@@ -31,11 +33,34 @@ def delta(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytes
 
 def test_make_and_apply_give_the_target_and_one_line_each(delta):
     code, out, err = delta("make", "base.cact", "other.cact", "--effort", "0", "--out", "p.patch")
-    assert (code, err) == (0, "")
-    assert out.startswith(f"p.patch {Path('p.patch').stat().st_size} bytes sha256 ")
-    assert delta("apply", "base.cact", "p.patch", "--out", "new.cact")[0] == 0
-    assert Path("new.cact").read_bytes() == OTHER.read_bytes()
+    patch, target = Path("p.patch").read_bytes(), OTHER.read_bytes()
+    share = f"{100 * len(patch) / len(target):.1f}"
+    assert (code, err) == (0, f"delta: made a patch of {share} % of other.cact\n")
+    assert out == f"p.patch  {len(patch):,} bytes  {hashlib.sha256(patch).hexdigest()[:12]}\n"
+    code, out, err = delta("apply", "base.cact", "p.patch", "--out", "new.cact")
+    assert (code, err) == (0, "delta: rebuilt new.cact, whose hash the patch proves\n")
+    assert out == f"new.cact  {len(target):,} bytes  {hashlib.sha256(target).hexdigest()[:12]}\n"
+    assert Path("new.cact").read_bytes() == target
     assert sorted(os.listdir()) == ["base.cact", "new.cact", "other.cact", "p.patch"]
+
+
+def test_show_tells_both_files_in_the_same_form(delta):
+    delta("make", "base.cact", "other.cact", "--effort", "0", "--out", "p.patch")
+    code, out, err = delta("show", "p.patch")
+    assert (code, err) == (0, "")
+    for line, name, path in zip(out.splitlines()[1:3], ("base  ", "target"), (CONTAINER, OTHER), strict=True):
+        data = path.read_bytes()
+        assert line == f"{name}  {len(data):,} bytes  {hashlib.sha256(data).hexdigest()[:12]}"
+
+
+def test_the_seed_that_an_adapter_was_trained_from_reaches_the_maker(delta, monkeypatch):
+    seeds = []
+    monkeypatch.setattr(
+        delta_command, "make_patch", lambda base, target, **options: seeds.append(options) or b"patch"
+    )
+    words = ("make", "base.cact", "other.cact", "--out", "p.patch", "--adapter-seed", "7")
+    assert delta(*words)[0] == 0
+    assert [options["adapter_seed"] for options in seeds] == [7]
 
 
 def test_a_result_has_the_rights_that_the_umask_leaves(delta):

@@ -126,8 +126,8 @@ def test_pack_refuses_what_is_no_family_file(run: Run, packable: House, name: st
 def test_verify_lists_the_models_and_counts(run: Run, site: Path) -> None:
     code, out, err = run("verify", site)
     assert (code, err) == (0, "verify: 4 models, 7 parts, 0 mismatches\n")
-    assert [line.split()[:2] for line in out.splitlines()] == [
-        [name, str(MODEL_BYTES)] for name in ("base", "router", "home", "media")
+    assert [line.rpartition("  ")[0] for line in out.splitlines()] == [
+        f"{name}  {MODEL_BYTES:,} bytes" for name in ("base", "router", "home", "media")
     ]
 
 
