@@ -29,13 +29,13 @@ from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
 
 from builder.experts import AffineRouterHead, FullMlp, IdentityRouterFeatureExtractor, RoutedMLP
 from builder.experts.materialize import materialize_mlp
+from builder.experts.policies import OPEN
 
 TOKENS = (1, 64, 4096)
 EXPERTS = (1, 8, 64)
 ACTIVE = 8
 INSTALLED = (8, 64, 256)
-ROUNDS_MIN, ROUNDS_MAX = 5, 400
-MASKED_CALLS_MAX = 600  # tokens * experts / 1024 above which the masked form runs once
+ROUNDS_MIN, ROUNDS_MAX = 3, 1000
 UNREACHABLE = -1e9  # bias of a head that no token follows
 Contenders = dict[str, Callable[[], Tensor]]
 
@@ -94,38 +94,39 @@ class Setting:
     def masked(self, hidden: Tensor) -> Tensor:
         """Every candidate on every token; a mask keeps one."""
         runtime: Any = self.routed.runtime
-        effective = runtime.route(hidden.reshape(-1, self.width), _open()).effective.reshape(
-            hidden.shape[:-1]
-        )
+        effective = runtime.route(hidden.reshape(-1, self.width), OPEN).effective.reshape(hidden.shape[:-1])
         output = torch.zeros_like(hidden)
         for candidate, module in enumerate((self.anchor, *runtime.calls)):
             output = torch.where((effective == candidate)[..., None], module(hidden), output)
         return output
 
-    def contenders(self, tokens: int) -> Contenders:
-        """All that are timed, proved to agree."""
+    def contenders(self, tokens: int) -> tuple[Contenders, Contenders]:
+        """The three that are compared, and the routed layer against the masked form, proved to agree.
+
+        They are two groups because the masked form reads so many weights that it empties the caches for all.
+        """
         hidden = torch.randn(1, tokens, self.width, dtype=self.anchor.gate_proj.weight.dtype)
-        found: Contenders = {
-            "dense": lambda: self.anchor(hidden),
-            "routed": lambda: self.routed(hidden),
-            "transformers": lambda: self.block(hidden),
-        }
-        if tokens * len(self.block.experts.gate_up_proj) / 1024 < MASKED_CALLS_MAX:
-            found["masked"] = lambda: self.masked(hidden)
-        tolerance = 1e-4 if hidden.dtype == torch.float32 else 5e-2
-        for name in found.keys() - {"dense", "routed"}:
-            torch.testing.assert_close(found["routed"](), found[name](), rtol=tolerance, atol=tolerance)
-        return found
+        dense = functools.partial(self.anchor, hidden)
+        routed = functools.partial(self.routed, hidden)
+        sparse = functools.partial(self.block, hidden)
+        masked = functools.partial(self.masked, hidden)
+        for rival in (sparse, masked):
+            check_agreement(routed(), rival())
+        return (
+            {"dense": dense, "routed": routed, "transformers": sparse},
+            {"routed": routed, "masked": masked},
+        )
 
 
-def _open() -> Any:
-    from builder.experts.policies import OPEN
-
-    return OPEN
+def check_agreement(found: Tensor, wanted: Tensor) -> None:
+    """Tokens equal within rounding; in bfloat16 the block's gate may round a few to another expert."""
+    error = (found - wanted).float().norm(dim=-1) / wanted.float().norm(dim=-1)
+    strange = float((error > (1e-4 if found.dtype == torch.float32 else 5e-2)).float().mean())
+    assert strange <= (0.0 if found.dtype == torch.float32 else 0.05), f"{strange:.1%} of tokens differ"
 
 
 def take_turns(contenders: Contenders, seconds: float) -> dict[str, list[float]]:
-    """CPU milliseconds of each contender in each round; `seconds` bounds the whole."""
+    """CPU milliseconds of each contender in each round; few rounds are allowed more than `seconds`."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     begin = time.perf_counter()
     for round_number in range(ROUNDS_MAX):
@@ -138,20 +139,30 @@ def take_turns(contenders: Contenders, seconds: float) -> dict[str, list[float]]
     return times
 
 
-def row(times: dict[str, list[float]], **place: int) -> dict[str, Any]:
-    """Median times, and the medians of the ratios within each round."""
+def ratio(times: dict[str, list[float]], upper: str, lower: str) -> float:
+    """Median of the ratios within each round."""
+    return round(statistics.median(a / b for a, b in zip(times[upper], times[lower], strict=True)), 3)
 
-    def ratio(upper: str, lower: str) -> float:
-        pairs = zip(times[upper], times[lower], strict=True)
-        return round(statistics.median(a / b for a, b in pairs), 3)
 
-    medians = {f"{name}_ms": round(statistics.median(values), 3) for name, values in times.items()}
-    ratios = {"routed_to_dense": ratio("routed", "dense")}
-    if "transformers" in times:
-        ratios["transformers_to_routed"] = ratio("transformers", "routed")
-    if "masked" in times:
-        ratios["masked_to_routed"] = ratio("masked", "routed")
-    return {**place, **medians, **ratios, "rounds": len(times["dense"])}
+def milliseconds(values: list[float]) -> float:
+    """Median."""
+    return round(statistics.median(values), 3)
+
+
+def in_use_row(setting: Setting, experts: int, tokens: int, seconds: float) -> dict[str, Any]:
+    """One row of the first table."""
+    rivals, extremes = setting.contenders(tokens)
+    times = take_turns(rivals, seconds)
+    slow = take_turns(extremes, seconds / 4)
+    return {
+        "experts": experts,
+        "tokens": tokens,
+        **{f"{name}_ms": milliseconds(values) for name, values in times.items()},
+        "masked_ms": milliseconds(slow["masked"]),
+        "routed_to_dense": ratio(times, "routed", "dense"),
+        "transformers_to_routed": ratio(times, "transformers", "routed"),
+        "masked_to_routed": ratio(slow, "masked", "routed"),
+    }
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
@@ -162,8 +173,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
     for experts in EXPERTS:
         setting = Setting(experts, *sizes)
         for tokens in TOKENS:
-            times = take_turns(setting.contenders(tokens), arguments.seconds)
-            in_use.append(row(times, experts=experts, tokens=tokens))
+            in_use.append(in_use_row(setting, experts, tokens, arguments.seconds))
             show(in_use[-1])
     settings = {installed: Setting(ACTIVE, *sizes, idle=installed - ACTIVE) for installed in INSTALLED}
     for tokens in TOKENS:
@@ -173,19 +183,17 @@ def measure(arguments: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
             for installed, setting in settings.items()
         }
         times = take_turns(turns, arguments.seconds)
-        for installed in INSTALLED:
-            pair = {"routed": times[str(installed)], "dense": times[str(ACTIVE)]}
-            figures = row(pair, installed=installed, active=ACTIVE, tokens=tokens)
-            figures["to_8_installed"] = figures.pop("routed_to_dense")
-            del figures["dense_ms"]
-            idle.append(figures)
-            show(figures)
+        for installed in map(str, INSTALLED):
+            place = {"installed": int(installed), "active": ACTIVE, "tokens": tokens}
+            to_least = ratio(times, installed, str(ACTIVE))
+            idle.append({**place, "routed_ms": milliseconds(times[installed]), "to_8_installed": to_least})
+            show(idle[-1])
     return {"in_use": in_use, "idle": idle}
 
 
 def show(figures: dict[str, Any]) -> None:
     """One row."""
-    print("  ".join(f"{name} {value:>8}" for name, value in figures.items() if name != "rounds"), flush=True)
+    print("  ".join(f"{name} {value:>8}" for name, value in figures.items()), flush=True)
 
 
 @torch.no_grad()

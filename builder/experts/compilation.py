@@ -4,8 +4,8 @@ Owns: the mark of frames that stay in Python.
 Does not know: what these frames do.
 
 A route decides at run time which modules are called, and with how many tokens. A compiler that traced that
-loop would make one graph for every set of routes it meets. So the frames that group and dispatch stay in
-Python, and what they call (scores and policy, anchor, experts) is compiled, each once.
+loop would make one graph for every set of routes it meets. So the frames that group, dispatch and record stay
+in Python, and what they call (scores and policy, anchor, experts) is compiled, each once.
 """
 
 from __future__ import annotations

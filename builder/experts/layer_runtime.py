@@ -19,7 +19,7 @@ from builder.errors import UsageError
 from builder.experts.compilation import stays_in_python
 from builder.experts.dispatch import dispatch_top1
 from builder.experts.feature_extractors import RouterFeatureExtractor
-from builder.experts.policies import Admission, Route, anchored_top1, fall_back
+from builder.experts.policies import OPEN, Admission, Route, anchored_top1, anchored_top1_of_one, fall_back
 from builder.experts.router_heads import AffineRouterHead, ScoreBank
 from builder.experts.telemetry import RouteTelemetry
 
@@ -85,6 +85,17 @@ class AnchoredTop1Runtime(LayerRuntime):
     def execute(self, anchor: nn.Module, hidden_states: Tensor, route: Route) -> Tensor:
         """One call for each candidate that has tokens."""
         return dispatch_top1(hidden_states, route.effective, (anchor, *self.calls))
+
+    @stays_in_python
+    def run(self, anchor: nn.Module, hidden_states: Tensor, admission: Admission) -> Tensor:
+        """As for every mode. One token alone, the decoding case, needs no tensors for its route."""
+        alone = hidden_states.numel() == hidden_states.shape[-1]
+        if not alone or admission is not OPEN or self.route_telemetry is not None:
+            return super().run(anchor, hidden_states, admission)
+        [scores] = self.scores(hidden_states.reshape(1, -1)).tolist()
+        candidate = anchored_top1_of_one(scores)
+        output: Tensor = (self.calls[candidate - 1] if candidate else anchor)(hidden_states)
+        return output
 
 
 def _candidate_order(heads: Sequence[AffineRouterHead], experts: Mapping[str, object]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ Source: measured with bench/experts.py and a loop over cold weights, one thread,
 1. In place: two temporaries less, which is 5 % of a routed layer at 4096 tokens. The same bits.
 2. Few rows: a group often has 2 to 8 tokens, and for these MKL computes W X' in 0.52 to 0.86 of the time of
    X W' (float32; bfloat16 takes another library and gains nothing). The same map, summed in another order.
+   Not under torch.compile, where it would make one graph for each number of rows.
 
 The form is taken only where the module's `forward` uses nothing but its four parts, and where the first way
 gives the module's bits on a probe.
@@ -49,7 +50,7 @@ def _project(x: Tensor, linear: nn.Linear) -> Tensor:
     """(..., in) -> (..., out), without autograd; a fresh tensor."""
     row_count = x.numel() // x.shape[-1]
     is_plain = x.dtype == torch.float32 and x.device.type == "cpu" and linear.bias is None
-    if not (is_plain and 2 <= row_count <= FEW_ROWS_MAX):
+    if torch.compiler.is_compiling() or not (is_plain and 2 <= row_count <= FEW_ROWS_MAX):
         output: Tensor = linear(x)
         return output
     pieces = torch.split(x.reshape(row_count, -1), PIECE_ROWS_MAX)

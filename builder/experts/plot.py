@@ -14,10 +14,12 @@ from collections.abc import Iterable, Mapping
 import torch
 
 from builder.errors import MissingExtraError, UsageError
-from builder.experts.policies import ANCHOR
+from builder.experts.policies import ANCHOR, by_slot
 from builder.experts.telemetry import RouteTelemetry
 
 ANCHOR_LABEL = "anchor"
+OTHERS_LABEL = "others"
+EXPERTS_MAX = 9  # colours that can be told apart, with one left for the others
 LAYER_INCHES = 0.45
 LABEL_INCHES = 0.22
 
@@ -29,7 +31,7 @@ def route_shares(telemetry: RouteTelemetry) -> dict[str, float]:
     """
     counts: defaultdict[str, float] = defaultdict(float)
     for record in telemetry.records:
-        slots = record.effective.reshape(len(record.effective), -1)  # (T, S)
+        slots = by_slot(record.effective)  # (T, S)
         executed = slots != ANCHOR
         shares = executed / executed.sum(dim=1, keepdim=True).clamp_min(1)  # (T, S)
         by_candidate = torch.bincount(slots[executed], shares[executed], minlength=len(record.expert_ids) + 1)
@@ -50,7 +52,7 @@ def plot_route_shares(telemetry: Mapping[int, RouteTelemetry], path: str | os.Pa
         from matplotlib.figure import Figure
     except ModuleNotFoundError:
         raise MissingExtraError("the plot of route shares", "experts") from None
-    shares = {layer: route_shares(recorder) for layer, recorder in sorted(telemetry.items())}
+    shares = _with_others({layer: route_shares(each) for layer, each in sorted(telemetry.items())})
     labels = _labels(shares.values())
     if not labels:
         raise UsageError("plot: telemetry: has no records, must have at least one; run the model first")
@@ -71,7 +73,24 @@ def plot_route_shares(telemetry: Mapping[int, RouteTelemetry], path: str | os.Pa
     figure.savefig(path, bbox_inches="tight")
 
 
+def _with_others(shares: Mapping[int, Mapping[str, float]]) -> dict[int, dict[str, float]]:
+    """The same with all but the experts of the largest shares added up."""
+    totals: defaultdict[str, float] = defaultdict(float)
+    for layer_shares in shares.values():
+        for label, share in layer_shares.items():
+            totals[label] += share
+    experts = sorted(totals.keys() - {ANCHOR_LABEL}, key=lambda label: (-totals[label], label))
+    shown = {ANCHOR_LABEL, *experts[:EXPERTS_MAX]}
+    folded: dict[int, dict[str, float]] = {}
+    for layer, layer_shares in shares.items():
+        row = folded.setdefault(layer, {})
+        for label, share in layer_shares.items():
+            name = label if label in shown else OTHERS_LABEL
+            row[name] = row.get(name, 0.0) + share
+    return folded
+
+
 def _labels(shares: Iterable[Mapping[str, float]]) -> list[str]:
-    """The anchor first where it executed, then experts by name."""
+    """The anchor first where it executed, then experts by name, then the others."""
     found = {label for layer in shares for label in layer}
-    return sorted(found, key=lambda label: (label != ANCHOR_LABEL, label))
+    return sorted(found, key=lambda label: (label != ANCHOR_LABEL, label == OTHERS_LABEL, label))

@@ -59,6 +59,14 @@ def anchored_top1(scores: Tensor) -> tuple[Tensor, Tensor]:
     return (column + 1) * positive, torch.where(positive, best, 0.0)
 
 
+def anchored_top1_of_one(scores: list[float]) -> int:
+    """The candidate of one token, by the same rules; cheaper than tensors of one element."""
+    best = max(scores)
+    if any(score != score for score in scores):  # NaN
+        return ANCHOR
+    return scores.index(best) + 1 if best > 0 else ANCHOR
+
+
 def anchored_top2(scores: Tensor) -> tuple[Tensor, Tensor]:
     """(T, E) -> candidates (T, 2) int64 and their scores (T, 2): the two best positive ones, better first.
 
@@ -99,14 +107,18 @@ def weigh(route: Route, combination: Combination) -> Route:
     return replace(route, weights=weights)
 
 
+def by_slot(tensor: Tensor) -> Tensor:
+    """(T,) or (T, S) -> (T, S); top-1 has one slot."""
+    return tensor if tensor.dim() == 2 else tensor[:, None]
+
+
 def _is_available(candidates: Tensor, availability: Tensor) -> Tensor:
     """bool like `candidates`; the anchor is always available."""
     columns = (candidates - 1).clamp_min(0)
     if availability.dim() == 1:
         available = availability[columns]
     else:
-        slots = columns.reshape(len(columns), -1)  # (T, S)
-        available = availability.gather(1, slots).reshape(candidates.shape)
+        available = availability.gather(1, by_slot(columns)).reshape(candidates.shape)
     return available | (candidates == ANCHOR)
 
 

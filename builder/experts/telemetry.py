@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from builder.errors import UsageError
-from builder.experts.policies import ANCHOR, Route
+from builder.experts.compilation import stays_in_python
+from builder.experts.policies import ANCHOR, Route, by_slot
 
 INVOCATIONS_MAX = 1024
 
@@ -65,6 +66,7 @@ class RouteTelemetry:
         """What is kept, oldest first."""
         return tuple(self._records.copy())  # a copy is one step, so another thread may record meanwhile
 
+    @stays_in_python
     def record(self, route: Route, expert_ids: tuple[str, ...]) -> None:
         """Keep copies of a route, and forget the oldest record if there are too many."""
         parts = (route.selected, route.scores, route.effective, route.overflow)
@@ -91,6 +93,7 @@ class RouteTelemetry:
         self._records.clear()
 
 
+@stays_in_python
 def _private_copy(tensor: Tensor) -> Tensor:
     """On the CPU, with storage of its own: a view would keep all that it is a view of."""
     return torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())
@@ -98,7 +101,7 @@ def _private_copy(tensor: Tensor) -> Tensor:
 
 def _by_token(flags: Tensor) -> Tensor:
     """(T,) or (T, slots) bool -> (T,): any slot."""
-    return flags.reshape(len(flags), -1).any(dim=1)
+    return by_slot(flags).any(dim=1)
 
 
 def _count(flags: Iterable[Tensor]) -> int:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from builder.experts.policies import (
     Admission,
     anchored_top1,
+    anchored_top1_of_one,
     anchored_top2,
     fall_back,
     weigh,
@@ -68,6 +69,7 @@ def test_a_route_is_what_the_slow_rules_say(case: dict, slots: int, combination:
         assert alone.selected.tolist() == route.selected[:, 0].tolist()
         assert alone.effective.tolist() == route.effective[:, 0].tolist()
         assert alone.scores.tolist() == route.scores[:, 0].tolist()
+        assert [anchored_top1_of_one(row) for row in scores.tolist()] == alone.selected.tolist()
 
     clamped = [[min(s, torch.finfo(torch.float32).max) for s in row] for row in case["scores"]]
     wanted = route_tokens(clamped, slots, slow_fallback(case), combination if slots else "unit")

@@ -18,12 +18,15 @@ from builder.experts import (
     RouterFeatureExtractor,
     RouteTelemetry,
     UnitRmsRouterFeatureExtractor,
+    route_shares,
 )
+from builder.experts.policies import OPEN
 from tests.experts.slow_routing import Fallback, best_positive, route_tokens, scores_of, weigh
 from tests.experts.tiny_models import Scaled, SmallMlp
 
 QUICK = settings(deadline=None, max_examples=60)
 EXACT_DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
+LEADING = [(), (0,), (1,), (3,), (7,), (1, 1), (2, 3), (3, 0), (1, 6), (4, 3)]
 NAMES = ("d", "a", "c", "b", "e")
 
 
@@ -31,7 +34,7 @@ NAMES = ("d", "a", "c", "b", "e")
 def layers(draw: st.DrawFn) -> dict[str, Any]:
     """Small whole numbers everywhere, so that scores and outputs are exact in every dtype."""
     number = st.integers(-2, 2).map(float)
-    leading = tuple(draw(st.lists(st.integers(0, 4), max_size=2)))
+    leading = draw(st.sampled_from(LEADING))
     tokens, width, experts = torch.Size(leading).numel(), draw(st.integers(1, 3)), draw(st.integers(1, 5))
     vector = st.lists(number, min_size=width, max_size=width)
     head = st.tuples(vector, number)
@@ -192,6 +195,22 @@ def layer_of_small_mlps(dtype: torch.dtype = torch.float32, experts: int = 3, wi
     return routed
 
 
+@pytest.mark.parametrize("leading", [(0,), (2, 0)])
+@pytest.mark.parametrize("mode", ["anchored_top1", "pair_top2", "anchor_deltas", "hierarchical_pairs"])
+def test_no_tokens_at_all_are_routed_nowhere(mode: str, leading: tuple[int, ...]) -> None:
+    case = {"heads": [([1.0, 0.0], 0.0), ([0.0, 1.0], 0.0)]}
+    telemetry = RouteTelemetry(layer_index=4)
+    pairs = {("d", "a"): AffineRouterHead("d+a", torch.ones(2))}
+    options = {"pair_heads": pairs} if mode == "hierarchical_pairs" else {}
+    routed, modules = configured(case, mode, route_telemetry=telemetry, **options)
+    for availability in (None, torch.ones(2, dtype=torch.bool), torch.ones(*leading, 2, dtype=torch.bool)):
+        output = routed(torch.zeros(*leading, 2), expert_availability=availability, expert_capacity=1)
+        assert output.shape == (*leading, 2)
+    assert [module.call_count for module in modules[1:]] == [0, 0]
+    assert telemetry.summarize().token_count == 0
+    assert route_shares(telemetry) == {}
+
+
 def test_gradients_are_those_of_the_per_token_loop() -> None:
     routed = layer_of_small_mlps(torch.float64)
     hidden = torch.randn(2, 9, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
@@ -200,7 +219,7 @@ def test_gradients_are_those_of_the_per_token_loop() -> None:
     assert len(parameters) == 3 * 4  # the anchor's are frozen
     modules = (routed.anchor, *routed.runtime.calls)
     tokens = hidden.reshape(-1, 6)
-    route = routed.runtime.route(tokens, _open()).effective
+    route = routed.runtime.route(tokens, OPEN).effective
     assert len(route.unique()) == 4
     loop = torch.stack([modules[c](token) for c, token in zip(route.tolist(), tokens, strict=True)])
     upstream = torch.randn(2, 9, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
@@ -208,12 +227,6 @@ def test_gradients_are_those_of_the_per_token_loop() -> None:
     found = torch.autograd.grad((routed(hidden) * upstream).sum(), [hidden, *parameters])
     for gradient, wanted_gradient in zip(found, wanted, strict=True):
         torch.testing.assert_close(gradient, wanted_gradient, rtol=1e-12, atol=1e-12)
-
-
-def _open() -> Any:
-    from builder.experts.policies import OPEN
-
-    return OPEN
 
 
 @pytest.mark.parametrize("mode", ["pair_top2", "anchor_deltas"])
@@ -256,18 +269,22 @@ def test_bf16_routes_are_chosen_in_float32() -> None:
     routed = layer_of_small_mlps(torch.bfloat16)
     weight = routed.runtime.bank.weight.clone()
     hidden = torch.randn(40, 6, generator=torch.Generator().manual_seed(4)).bfloat16()
-    wanted = routed.runtime.route(hidden.float(), _open()).effective
+    wanted = routed.runtime.route(hidden.float(), OPEN).effective
     routed.to(torch.bfloat16)  # would round the heads if they followed the model's dtype
     assert torch.equal(routed.runtime.bank.weight, weight)
-    assert torch.equal(routed.runtime.route(hidden, _open()).effective, wanted)
+    assert torch.equal(routed.runtime.route(hidden, OPEN).effective, wanted)
     assert routed(hidden).dtype == torch.bfloat16
 
 
-def test_equal_heads_tie_exactly_whatever_the_batch() -> None:
+@pytest.mark.parametrize("others", [3, 7, 20])
+def test_equal_heads_tie_exactly_whatever_the_batch(others: int) -> None:
+    """A plain matrix product gives equal columns unequal sums at these sizes."""
     generator = torch.Generator().manual_seed(6)
     weight = torch.randn(37, generator=generator)
     heads = [AffineRouterHead("first", weight)]
-    heads += [AffineRouterHead(f"other{i}", torch.randn(37, generator=generator) - 5.0) for i in range(20)]
+    heads += [
+        AffineRouterHead(f"other{i}", torch.randn(37, generator=generator), -99.0) for i in range(others)
+    ]
     heads += [AffineRouterHead("twin", weight.clone())]
     modules = {head.expert_id: Scaled(2) for head in heads}
     routed = RoutedMLP(Scaled(1))
@@ -279,7 +296,7 @@ def test_equal_heads_tie_exactly_whatever_the_batch() -> None:
     )
     for tokens in (1, 2, 3, 7, 64, 129):
         routed(torch.randn(tokens, 37, generator=generator))
-    assert modules["first"].token_count > 20
+    assert modules["first"].token_count > 80
     assert modules["twin"].token_count == 0
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import re
 from collections import deque
 from typing import Any
 
@@ -178,3 +179,13 @@ def test_the_plot_names_every_layer_and_candidate(
     plot_route_shares(model.route_telemetry, tmp_path / "shares.png")
     assert (tmp_path / "shares.png").read_bytes().startswith(b"\x89PNG")
     assert not (tmp_path / "empty.svg").exists()
+
+
+def test_the_plot_adds_up_the_experts_that_no_colour_is_left_for(tmp_path: Any) -> None:
+    telemetry = RouteTelemetry(layer_index=0)
+    often = torch.tensor([route for route in range(13) for _ in range(1 + route)])
+    names = tuple(f"e{number}" for number in range(1, 13))
+    telemetry.record(Route(often, often.float(), often, often < 0), names)
+    plot_route_shares({0: telemetry}, tmp_path / "shares.svg")
+    labels = re.findall("<!-- (anchor|e[0-9]+|others) -->", (tmp_path / "shares.svg").read_text())
+    assert labels == ["anchor", "e10", "e11", "e12", "e4", "e5", "e6", "e7", "e8", "e9", "others"]
