@@ -111,10 +111,14 @@ class OnTerminal:
     """The command in a pseudo terminal."""
 
     def __init__(self, site: Path) -> None:
-        self.pid, self.file = pty.fork()
-        if self.pid == 0:
-            os.environ.update(NO_COLOR="1", TERM="dumb", COLUMNS="200")
-            os.execv(sys.executable, [sys.executable, "-m", "builder", "chat", str(site)])
+        # Not pty.fork: this process may have threads (JAX), and forking those is refused.
+        self.file, terminal = pty.openpty()
+        environment = {**os.environ, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}
+        command = [sys.executable, "-m", "builder", "chat", str(site)]
+        self.process = subprocess.Popen(
+            command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment, start_new_session=True
+        )
+        os.close(terminal)
         self.screen = ""
 
     def wait_for(self, text: str, seconds: float = 60) -> None:
@@ -141,7 +145,8 @@ def test_a_terminal_gets_a_prompt_streamed_answers_and_a_reason(site):
     terminal.wait_for("you: ")
     terminal.type("\x04")
     terminal.wait_for("chat: answered: 1 by base, 1 by home")
-    assert os.waitstatus_to_exitcode(os.waitpid(terminal.pid, 0)[1]) == 0
+    assert terminal.process.wait(timeout=60) == 0
+    os.close(terminal.file)
 
 
 def test_ctrl_c_asks_an_answer_to_stop_and_ends_the_program_only_if_pressed_again():
