@@ -15,7 +15,7 @@ from builder.family.family import Family, load_family
 # Upstream's package is an oracle of several rooms: it must neither call home nor fetch; JAX stays on the CPU.
 os.environ |= {"NEEDLE_TELEMETRY": "0", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1", "JAX_PLATFORMS": "cpu"}
 
-# A run in the background of a shell ignores Ctrl-C, and its children would inherit that; tests send it to them.
+# A run in the background of a shell ignores Ctrl-C, and children inherit that; some tests send it to them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 DEMO = Path(__file__).parent.parent / "examples" / "demo"
