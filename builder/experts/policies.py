@@ -13,6 +13,7 @@ answers; no token is dropped.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -61,9 +62,9 @@ def anchored_top1(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 def anchored_top1_of_one(scores: list[float]) -> int:
     """The candidate of one token, by the same rules; cheaper than tensors of one element."""
-    best = max(scores)
-    if any(score != score for score in scores):  # NaN
+    if math.isnan(sum(scores)) and any(map(math.isnan, scores)):  # the sum of two infinities is NaN too
         return ANCHOR
+    best = max(scores)
     return scores.index(best) + 1 if best > 0 else ANCHOR
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from builder.errors import UsageError
+from builder.experts.onednn_linear import linear_without_autograd
 from builder.experts.package_files import dtype_name
 
 
@@ -65,7 +66,8 @@ class ScoreBank(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """(T, F) f32 -> (T, K) f32."""
-        scores = functional.linear(features, self.weight, self.bias)
+        linear = functional.linear if torch.is_grad_enabled() else linear_without_autograd
+        scores = linear(features, self.weight, self.bias)
         return scores if self.twins is None else scores.index_select(1, self.twins)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:

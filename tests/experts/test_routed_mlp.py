@@ -21,6 +21,7 @@ from builder.experts import (
     route_shares,
 )
 from builder.experts.policies import OPEN
+from builder.experts.router_heads import ScoreBank
 from tests.experts.slow_routing import Fallback, best_positive, route_tokens, scores_of, weigh
 from tests.experts.tiny_models import Scaled, SmallMlp
 
@@ -298,6 +299,20 @@ def test_equal_heads_tie_exactly_whatever_the_batch(others: int) -> None:
         routed(torch.randn(tokens, 37, generator=generator))
     assert modules["first"].token_count > 80
     assert modules["twin"].token_count == 0
+
+
+def test_scores_of_many_tokens_are_those_of_one_within_rounding() -> None:
+    generator = torch.Generator().manual_seed(7)
+    heads = [AffineRouterHead(f"e{i}", torch.randn(256, generator=generator), 0.1 * i) for i in range(40)]
+    bank = ScoreBank(heads)
+    features = torch.randn(300, 256, generator=generator)  # enough for another library to be taken
+    exact = features.double() @ bank.weight.double().T + bank.bias.double()
+    with torch.no_grad():
+        one_by_one = torch.cat([bank(feature[None]) for feature in features])
+        for scores in (bank(features), one_by_one):
+            assert scores.dtype == torch.float32
+            assert (scores - exact).norm() <= 2e-6 * exact.norm()
+    torch.testing.assert_close(bank(features), one_by_one, rtol=1e-5, atol=1e-4)
 
 
 def test_without_experts_the_layer_is_its_anchor() -> None:
