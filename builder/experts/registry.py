@@ -32,10 +32,10 @@ class RegistrySnapshot:
 
 
 class ExpertRegistry:
-    """Packages in slots. A package gets the next slot when it is first installed, and keeps it for ever:
+    """Packages in slots: a new one gets the next slot, and one that comes back gets the slot that it had.
 
-    unloaded and installed again, it returns to that slot, so the order of experts is as before. Writers
-    replace whole values under a lock; readers take the value that is there.
+    So the order of experts after a reinsertion is the order before the removal. Writers replace whole values
+    under a lock; readers take the value that is there.
     """
 
     def __init__(self) -> None:

@@ -86,6 +86,7 @@ class Scene:
 
         with pytest.raises(InjectedError), watching(events, visit):
             self.model.synchronize_registry()
+        torch.set_grad_enabled(True)  # an error thrown on the way out of `no_grad` itself leaves it off
 
     def check_unchanged(self) -> None:
         assert self.model.board.current is self.old_runtime

@@ -139,6 +139,13 @@ def test_scores_are_detached_from_the_graph_of_the_pass(model: TransformersCausa
     assert model.route_telemetry[0].records[0].scores.grad_fn is None
 
 
+def test_a_token_alone_is_recorded_too(model: TransformersCausalLM, package: ExpertPackage) -> None:
+    model.install(package)
+    model.synchronize_registry(record_routes=True)
+    model(input_ids=ids(1))
+    assert [recorder.summarize().token_count for recorder in model.route_telemetry.values()] == [1, 1, 1]
+
+
 def test_a_failed_pass_leaves_no_record(model: TransformersCausalLM) -> None:
     class Broken(torch.nn.Module):
         def forward(self, hidden: Tensor) -> Tensor:

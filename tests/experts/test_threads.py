@@ -16,10 +16,13 @@ from builder.experts import (
     IdentityRouterFeatureExtractor,
     TransformersCausalLM,
 )
-from tests.experts.tiny_models import LAYERS, WIDTH, Scaled, ids, llama, package_for
+from builder.experts.layer_runtime import LayerRuntime
+from builder.experts.runtime_board import ModelRuntime
+from tests.experts.tiny_models import WIDTH, Scaled, ids, llama, package_for
 
 PASSES = 60
 PATIENCE_SECONDS = 60
+BRIEF_SECONDS = 0.2  # long enough for a writer that does not wait
 
 
 @pytest.fixture
@@ -159,29 +162,31 @@ def test_a_held_runtime_belongs_to_its_thread_alone(
 
 
 def test_two_writers_do_not_lose_each_others_layers(
-    model: TransformersCausalLM, eager_switching: None
+    model: TransformersCausalLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Direct configuration of different layers from many threads: every one is there in the end."""
-    together = threading.Barrier(LAYERS)
-    lost: list[object] = []
+    """While one writer is between reading the old runtime and publishing its own, another one has to wait."""
+    with_layer = ModelRuntime.with_layer
+    second_began = threading.Event()
+    writers: list[threading.Thread] = []
 
     def configure(layer: int) -> None:
-        for number in range(PASSES):
-            name = f"{layer}-{number}"
-            together.wait(PATIENCE_SECONDS)
-            model.routed_layers[layer].configure_anchored_top1(
-                layer_index=layer,
-                router_feature_extractor=IdentityRouterFeatureExtractor(WIDTH),
-                router_heads=[AffineRouterHead(name, torch.ones(WIDTH))],
-                experts={name: Scaled(2)},
-            )
-            together.wait(PATIENCE_SECONDS)
-            if model.board.current.by_layer[layer].expert_ids != (name,):
-                lost.append(name)
+        model.routed_layers[layer].configure_anchored_top1(
+            layer_index=layer,
+            router_feature_extractor=IdentityRouterFeatureExtractor(WIDTH),
+            router_heads=[AffineRouterHead("x", torch.ones(WIDTH))],
+            experts={"x": Scaled(2)},
+        )
 
-    threads = [threading.Thread(target=configure, args=(layer,)) for layer in range(LAYERS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert lost == []
+    def slowly(runtime: ModelRuntime, layer_index: int, layer: LayerRuntime | None) -> ModelRuntime:
+        if not writers:  # the first writer: let the second one run as far as it can
+            writers.append(threading.Thread(target=configure, args=(1,)))
+            writers[0].start()
+            second_began.wait(BRIEF_SECONDS)
+        else:
+            second_began.set()
+        return with_layer(runtime, layer_index, layer)
+
+    monkeypatch.setattr(ModelRuntime, "with_layer", slowly)
+    configure(0)
+    writers[0].join()
+    assert sorted(model.board.current.by_layer) == [0, 1]
