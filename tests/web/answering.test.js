@@ -1,0 +1,50 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+
+import { generate } from '../../web/worker/answering.js';
+
+/** A model of 200-token prompts that never ends by itself. Keeps what it was given. */
+function makeModel() {
+  const appended = [];
+  return {
+    appended,
+    memoryBytes: 0,
+    info: { bos_id: 1, eos_id: 2, im_end_id: 3, tool_call_close_id: 4, max_seq_len: 1024 },
+    encode: () => Array.from({ length: 199 }, () => 9),
+    openSession: () => {},
+    startSampling: () => {},
+    append: (ids) => appended.push(ids.length),
+    sample: () => 9,
+    detokenize: () => 'a',
+    flushText: () => '',
+  };
+}
+
+const REQUEST = { prompts: ['hi'], maxNewTokens: 50, sampling: null, trace: false };
+
+/** What a worker that aborts after `breaths` looks at its messages has done. */
+async function abortedAfter(breaths) {
+  const model = makeModel();
+  const phases = [];
+  let breathed = 0;
+  const breathe = async () => void (breathed += 1);
+  const control = { report: (phase) => phases.push(phase), breathe, isAborted: () => breathed > breaths };
+  const answer = await generate(model, REQUEST, control);
+  return { appended: model.appended, doneTokens: phases.at(-1).doneTokens, answer };
+}
+
+describe('an abort', () => {
+  for (const blocks of [0, 1, 6]) {
+    test(`after ${blocks} blocks of prefill lets no further block begin`, async () => {
+      const { appended, doneTokens, answer } = await abortedAfter(blocks);
+      assert.deepEqual([appended, doneTokens], [Array.from({ length: blocks }, () => 32), 32 * blocks]);
+      assert.deepEqual([answer.stopReason, answer.tokenIds], ['aborted', []]);
+    });
+  }
+
+  test('while it decodes lets no further token begin', async () => {
+    const { appended, answer } = await abortedAfter(7 + 2);
+    assert.deepEqual(appended.slice(6), [8, 1, 1]);
+    assert.deepEqual([answer.stopReason, answer.tokenIds], ['aborted', [9, 9, 9]]);
+  });
+});
