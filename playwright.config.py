@@ -6,9 +6,11 @@ tests, sites. A file of this name cannot be imported; `runpy.run_path("playwrigh
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+INSTALL_LOCK = Path(tempfile.gettempdir()) / "saguaro-chromium.lock"
 ADVICE = (
     "no Chromium found; install one with `python -m playwright install chromium`, "
     "or your system's package `chromium`, and run the tests again"
@@ -52,8 +55,15 @@ def _system_chromium() -> Path | None:
 
 
 def _debian_chromium() -> Path | None:
+    """Debian's, installed by one process while the others wait: test workers all come here at once."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return None
+    with INSTALL_LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _system_chromium() or _install_chromium()
+
+
+def _install_chromium() -> Path | None:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for command in (["update"], ["install", "--yes", "--no-install-recommends", "chromium"]):
         if subprocess.run(["apt-get", "--quiet", *command], env=environment, check=False).returncode:
