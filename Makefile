@@ -61,4 +61,4 @@ bench: $(VENV)/.dev $(ENGINE)  ## Measure; the figures in docs/ come from here.
 	$(BIN)/python -m bench
 
 clean:  ## Remove what was made (not .venv).
-	rm -rf site .saguaro-cache dist build bench/out test-results $(ENGINE)
+	rm -rf site .saguaro-cache dist build bench/out test-results builder/runtime/*.wasm

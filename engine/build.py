@@ -1,7 +1,7 @@
-"""Compile the engine: `engine.wasm` for browsers and wasmtime, or a native program for tests and fuzzing.
+"""Compile the engine: `engine.wasm` and `maker.wasm`, or a native program for tests and fuzzing.
 
 Owns: every compiler flag, and the promise that the same sources give the same bytes in any directory. It is a
-script (`python engine/build.py`) and the build hook through which pip puts `engine.wasm` into the wheel.
+script (`python engine/build.py`) and the build hook through which pip puts the modules into the wheel.
 Knows nothing of: what the engine does. The flags' reasons stand in docs/engine.md, "Build".
 """
 
@@ -21,7 +21,9 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ENGINE = Path(__file__).resolve().parent
-OUTPUT = ENGINE.parent / "builder" / "runtime" / "engine.wasm"
+OUTPUT = ENGINE.parent / "builder" / "runtime"
+MODULES = ("engine", "maker")
+"""By their file of exports in engine/wasm: what visitors run, the patch maker. Unused code is left out."""
 
 LANGUAGE = ["-std=c11", "-ffp-contract=off", "-fno-math-errno", "-Iinclude", "-Isrc"]
 WARNINGS = [
@@ -35,8 +37,8 @@ WASM_LINK = ["-Wl,-z,stack-size=262144"]
 SPEED, SIZE = ["-O3"], ["-Os"]
 # Files that run once per model or per answer: half the bytes, and no one waits for them.
 SMALL = {
-    *("detokenize", "directory", "encode", "error", "exports", "header", "model", "model_load", "sampling"),
-    *("session", "tokenizer_load", "values"),
+    *("detokenize", "directory", "encode", "engine", "error", "header", "model", "model_load", "sampling"),
+    *("host", "maker", "session", "tokenizer_load", "values"),
     *("patch_container", "patch_cq", "patch_fit_basis", "patch_fit_matrix", "patch_fit_quantise"),
     *("patch_make", "patch_match", "patch_parts", "rebuild_fields"),
 }
@@ -57,17 +59,18 @@ def sources(engine: Path) -> list[str]:
 def compile_wasm(
     output: Path,
     *,
+    module: str = MODULES[0],
     relaxed: bool = False,
     scalar: bool = False,
     probes: Sequence[Path] = (),
     engine: Path = ENGINE,
 ) -> Path:
-    """Write `engine.wasm` to `output`, whole or not at all. Raises SystemExit with the compiler's words.
+    """Write one of `MODULES` to `output`, whole or not at all. Raises SystemExit with the compiler's words.
 
     `relaxed` makes the module for hosts with relaxed SIMD: the same logits, `fast` takes less time.
     For tests: `scalar` takes the kernels in plain C, `probes` are C files that export more.
     """
-    exports = [f"wasm/{path.name}" for path in sorted((engine / "wasm").glob("*.c"))]
+    exports = ["wasm/host.c", f"wasm/{module}.c"]
     variant = [*(["-mrelaxed-simd"] if relaxed else []), *(["-DSG_SCALAR"] if scalar else [])]
     compiler = [sys.executable, "-m", "ziglang", "cc", *WASM, *variant]
     files = [*sources(engine), *exports, *map(str, probes)]
@@ -113,18 +116,23 @@ class CustomBuildHook(BuildHookInterface[Any]):
     """Compiles the engine into the package for wheels and for editable installs."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Write `builder/runtime/engine.wasm`; pyproject.toml lists it as an artifact."""
+        """Write the modules to `builder/runtime`; pyproject.toml lists them as artifacts."""
         if self.target_name == "wheel":
-            compile_wasm(OUTPUT)
+            compile_modules(OUTPUT)
+
+
+def compile_modules(folder: Path) -> list[Path]:
+    """Write all `MODULES` to `folder` as `{name}.wasm`."""
+    return [compile_wasm(folder / f"{module}.wasm", module=module) for module in MODULES]
 
 
 def main() -> None:
     """Compile for the package and say what came out."""
-    parser = argparse.ArgumentParser(description="Compile engine.wasm into the package.")
-    parser.add_argument("--out", type=Path, default=OUTPUT, help="where to write it (default: %(default)s)")
-    output: Path = compile_wasm(parser.parse_args().out.resolve())
-    data = output.read_bytes()
-    print(f"{output} {len(data)} bytes sha256 {hashlib.sha256(data).hexdigest()[:12]}")
+    parser = argparse.ArgumentParser(description="Compile the WebAssembly modules into the package.")
+    parser.add_argument("--out", type=Path, default=OUTPUT, help="where to write them (default: %(default)s)")
+    for output in compile_modules(parser.parse_args().out.resolve()):
+        data = output.read_bytes()
+        print(f"{output} {len(data)} bytes sha256 {hashlib.sha256(data).hexdigest()[:12]}")
 
 
 if __name__ == "__main__":

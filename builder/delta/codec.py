@@ -1,4 +1,4 @@
-"""The patch codec as it lives in `engine.wasm`, called through wasmtime.
+"""The patch codec as it lives in `maker.wasm` and `engine.wasm`, called through wasmtime.
 
 Owns: moving bytes in and out of the engine for maker and rebuilder, piece by piece.
 Does not know: the patch format (docs/formats/patch.md); maker and rebuilder are in C. One engine instance
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from builder.delta.frame import PatchHeader
 from builder.runtime.engine import Engine
-from builder.runtime.host import Instance
+from builder.runtime.host import Instance, packaged_module
 from builder.runtime.status import DONE, NEED_BASE, NEED_PATCH
 
 _OPTIONS = struct.Struct("<II")  # struct sg_patch_options
@@ -22,7 +22,7 @@ _EXPECT = struct.Struct("<32s32sQQ")  # struct sg_rebuild_expect
 
 def make(base: bytes, target: bytes, *, effort: int, adapter_seed: int) -> bytes:
     """A patch that turns `base` into `target`. Raises `ContainerError` if either is not a container."""
-    engine = Engine().instance()
+    engine = Instance(*packaged_module("maker.wasm"))
     options = engine.place(_OPTIONS.pack(effort, adapter_seed))
     sizes = len(base), len(target)
     capacity = engine.call("sg_patch_bound", *sizes)

@@ -1,6 +1,6 @@
-"""One instance of `engine.wasm` in wasmtime: calls, memory, errors.
+"""One instance of `engine.wasm` or `maker.wasm` in wasmtime: calls, memory, errors.
 
-Owns: compiling the packaged module once, the little-endian layout of the engine's structs, and turning a
+Owns: compiling each packaged module once, the little-endian layout of the engine's structs, and turning a
 status or a trap into an exception of builder/errors.py. Source: `engine/include/saguaro.h`, docs/engine.md.
 Knows nothing of: what the calls do. An instance is not thread-safe.
 """
@@ -32,11 +32,14 @@ _START_FUEL = 1_000_000
 
 
 @functools.cache
-def packaged_module() -> tuple[wasmtime.Engine, wasmtime.Module]:
-    """The package's `engine.wasm`, compiled. Raises `RefusedError` (engine_missing) if it was not built."""
-    path = resources.files("builder.runtime").joinpath("engine.wasm")
+def packaged_module(name: str = "engine.wasm") -> tuple[wasmtime.Engine, wasmtime.Module]:
+    """A module of the package, compiled. Raises `RefusedError` (engine_missing) if it was not built.
+
+    `engine.wasm` is what visitors run, `maker.wasm` makes patches.
+    """
+    path = resources.files("builder.runtime").joinpath(name)
     if not path.is_file():
-        raise RefusedError("engine.wasm: was not built; run: python engine/build.py", code="engine_missing")
+        raise RefusedError(f"{name}: was not built; run: python engine/build.py", code="engine_missing")
     return _compiled(path.read_bytes())
 
 

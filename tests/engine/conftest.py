@@ -48,6 +48,13 @@ def wasm(build: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 @pytest.fixture(scope="session")
+def maker(build: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The patch maker's module, built from the present sources."""
+    output = tmp_path_factory.mktemp("maker") / "maker.wasm"
+    return build.compile_wasm(output, module="maker").read_bytes()
+
+
+@pytest.fixture(scope="session")
 def engine(wasm: bytes) -> Engine:
     return Engine(wasm)
 

@@ -14,6 +14,7 @@ HEADER = Path(__file__).parents[2] / "engine" / "include" / "saguaro.h"
 SIZE_BYTES_MAX = 200_000
 STACK_BYTES = 262_144
 PAGE_BYTES = 65_536
+HOST_EXPORTS = {"sg_reserve", "sg_abi_version"}
 PROMPT = "<|im_start|>user\nHow are you?<|im_end|>\n<|im_start|>assistant\n"
 
 
@@ -38,23 +39,25 @@ def test_a_failed_build_leaves_the_old_file_and_no_other(build, tmp_path):
     assert list(output.parent.iterdir()) == [output]
 
 
-def test_the_module_asks_nothing_of_its_host(wasm):
-    assert IMPORT not in sections(wasm)
+def test_the_modules_ask_nothing_of_their_host(wasm, maker):
+    assert IMPORT not in sections(wasm) | sections(maker)
 
 
-def test_the_stack_pointer_is_the_only_mutable_global(wasm):
-    assert [kind for kind, mutable in global_variables(wasm) if mutable] == [I32]
+def test_the_stack_pointer_is_the_only_mutable_global(wasm, maker):
+    for module in (wasm, maker):
+        assert [kind for kind, mutable in global_variables(module) if mutable] == [I32]
 
 
 def test_the_module_stays_small(wasm):
     assert len(wasm) < SIZE_BYTES_MAX
 
 
-def test_every_function_of_the_header_is_exported(wasm):
+def test_every_function_of_the_header_is_exported(wasm, maker):
     text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.DOTALL)
     declared = set(re.findall(r"\b(sg_\w+)\(", text))
-    names = {name for name in export_names(wasm) if name.startswith("sg_")}
-    assert names == declared | {"sg_reserve", "sg_abi_version"}
+    engine, patches = ({n for n in export_names(m) if n.startswith("sg_")} for m in (wasm, maker))
+    assert engine | patches == declared | HOST_EXPORTS
+    assert engine & patches == HOST_EXPORTS
 
 
 def test_work_leaves_no_trace_outside_of_stack_and_given_blocks(engine, demo_family):

@@ -102,7 +102,7 @@ def test_a_request_stopped_anywhere_leaves_no_trace(visit, fresh_answers, phase)
 
 
 def test_prefill_stops_between_two_blocks(visit) -> None:
-    """That it is the next boundary is proved with a fake model (answering.test.js): here the abort needs its time."""
+    """That it is the next boundary is proved with a fake model: tests/web/answering.test.js."""
     embedded = visit().embed()
     embedded.respond(LONG)
     # On a busy machine a prefill may be over before the abort, which crosses two threads, arrives.

@@ -2,7 +2,7 @@
  * The engine's functions with JavaScript's types: addresses in, statuses out as errors.
  *
  * Owns: the memory of one instance and the layout of the engine's structs (little-endian wasm32). Growth detaches every view,
- * so a view is made anew for each use and never kept. Source: engine/include/saguaro.h, engine/wasm/exports.c.
+ * so a view is made anew for each use and never kept. Source: engine/include/saguaro.h, engine/wasm/engine.c.
  * Knows nothing of: messages, prompts, the network.
  */
 

@@ -1,31 +1,7 @@
-/* What a WebAssembly host can call: the functions of saguaro.h under their own names, and memory.
+/* What `engine.wasm` exports: everything that browsers run, under the names of saguaro.h.
  *
- * Owns: the module's export list; this is the only file with `export_name`.
  * Knows nothing of: how anything works. docs/engine.md has the table for hosts. */
-#include "saguaro.h"
-
-#define SG_EXPORT(name) __attribute__((export_name(#name)))
-/* Exports `sg_name` through a wrapper with the same parameters, given as types with names and as names. */
-#define SG_WRAP(result, name, parameters, arguments)                                                           \
-    SG_EXPORT(sg_##name) result sg_wasm_##name parameters;                                                     \
-    result sg_wasm_##name parameters { return sg_##name arguments; }
-#define SG_WRAP_VOID(name, parameters, arguments)                                                              \
-    SG_EXPORT(sg_##name) void sg_wasm_##name parameters;                                                       \
-    void sg_wasm_##name parameters { sg_##name arguments; }
-
-#define SG_PAGE_BYTES 65536u
-
-SG_EXPORT(sg_abi_version) uint32_t sg_wasm_abi_version(void);
-uint32_t sg_wasm_abi_version(void) { return SG_ABI_VERSION; }
-
-/* Takes fresh zeroed pages for `byte_count` bytes at the end of memory; 0 if the host has no more. They are never given
- * back: a host frees a model by dropping its instance. */
-SG_EXPORT(sg_reserve) void *sg_wasm_reserve(size_t byte_count);
-void *sg_wasm_reserve(size_t byte_count) {
-    const size_t page_count = byte_count / SG_PAGE_BYTES + (byte_count % SG_PAGE_BYTES != 0);
-    const size_t first_page = __builtin_wasm_memory_grow(0, page_count);
-    return first_page == SIZE_MAX ? NULL : (void *)(first_page * SG_PAGE_BYTES);
-}
+#include "export.h"
 
 /* SHA-256 */
 SG_WRAP_VOID(sha256_init, (struct sg_sha256 *hash), (hash))
@@ -42,15 +18,6 @@ SG_WRAP(int, rebuild_step, (struct sg_rebuild *rebuild, struct sg_rebuild_io *io
         (rebuild, io, error))
 SG_WRAP(int, rebuild_finish, (const struct sg_rebuild *rebuild, struct sg_error *error), (rebuild, error))
 SG_WRAP(uint64_t, rebuild_written, (const struct sg_rebuild *rebuild), (rebuild))
-
-/* Patch maker */
-SG_WRAP(size_t, patch_scratch_size, (size_t base_bytes, size_t target_bytes), (base_bytes, target_bytes))
-SG_WRAP(size_t, patch_bound, (size_t base_bytes, size_t target_bytes), (base_bytes, target_bytes))
-SG_WRAP(int, patch_make,
-        (const struct sg_patch_options *options, const uint8_t *base, size_t base_bytes, const uint8_t *target,
-         size_t target_bytes, uint8_t *out, size_t out_capacity, size_t *out_bytes, void *scratch,
-         size_t scratch_bytes, struct sg_error *error),
-        (options, base, base_bytes, target, target_bytes, out, out_capacity, out_bytes, scratch, scratch_bytes, error))
 
 /* Model */
 SG_WRAP(int, model_measure,
