@@ -5,7 +5,6 @@ Owns: the shape of the file and the sentences for what breaks it. Does not know:
 
 from __future__ import annotations
 
-import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from builder.errors import FamilyError, plain_name, plain_text
 from builder.files import read_regular
 
-MEMBER_ID = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-"""As in docs/formats/manifest.md."""
+MEMBER_ID = r"[a-z][a-z0-9_-]{0,31}"
+"""Of a family's or a member's id, here and in the manifest (docs/formats/manifest.md)."""
 RESERVED_IDS = ("base", "router")
 UNION_STEPS = ("ToolFile", "list[dict[str,any]]")
 
@@ -27,7 +26,8 @@ TEXT_LENGTH_MAX = 256 * 1024
 
 LINE = r"^[^\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]*$"
 Line = Annotated[str, Field(pattern=LINE, max_length=200)]
-"""Text for people: one line, no control characters, none that turn the direction of the text around them."""
+"""Text for people, here and in the manifest: one line, no control characters, none that turn the direction of
+the text around them."""
 
 
 class _Table(BaseModel):
@@ -37,7 +37,7 @@ class _Table(BaseModel):
 class FamilyTable(_Table):
     """`[family]`: what all members share."""
 
-    name: Annotated[str, Field(pattern=f"^{MEMBER_ID.pattern}$")]
+    name: Annotated[str, Field(pattern=f"^{MEMBER_ID}$")]
     title: Annotated[Line, Field(min_length=1)]
     tokenizer: str | None = None
     heads: Literal["keep", "drop-confidence"] = "drop-confidence"
@@ -92,7 +92,7 @@ class RouterTable(_ModelTable):
 class SpecialistTable(_AnsweringTable):
     """One `[[specialists]]`."""
 
-    id: Annotated[str, Field(pattern=f"^{MEMBER_ID.pattern}$")]
+    id: Annotated[str, Field(pattern=f"^{MEMBER_ID}$")]
     about: Annotated[Line, Field(min_length=1)]
 
 

@@ -38,10 +38,14 @@ def require_different(hashes: Mapping[str, str], base_id: str, specialist_ids: l
 
 
 def require_changed(member_id: str, changed_codes: float) -> None:
-    """Raise FamilyError for a specialist without a changed code: rounding has undone the whole fine-tune."""
+    """Raise FamilyError for a specialist without a changed code: rounding has undone the fine-tune.
+
+    It is not the base (`require_different`), so norms, unquantised tensors or header fields differ.
+    """
     if changed_codes == 0:
-        step = "train it longer or with a larger step; it would answer as the base does"
-        raise _refused(member_id, "codes", "all equal to the base's", "different somewhere", step)
+        found = "all equal to the base's, only norms, unquantised tensors or header fields differ"
+        step = "rounding has undone the fine-tune; train it longer or with a larger step"
+        raise _refused(member_id, "codes", found, "different somewhere", step)
 
 
 def _form(kind: Kind, bits: int) -> str:

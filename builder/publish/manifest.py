@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from builder.errors import ManifestError, RefusedError, refusal
+from builder.family.settings import MEMBER_ID, Line
 from builder.files import load_json
 from builder.publish.canonical import canonical_json, canonical_sha256
 
@@ -25,11 +26,8 @@ MODEL_BYTES_MAX = 2**32 - 1  # A rebuilt model must fit a 32-bit WebAssembly mem
 TOOLS_BYTES_MAX = 256 * 1024
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-MemberId = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,31}$")]
+MemberId = Annotated[str, StringConstraints(pattern=f"^{MEMBER_ID}$")]
 Tag = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-f]{8}$")]
-# A line for people: no control characters, none that turn the direction of the text around them.
-LINE = r"^[^\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]*$"
-Line = Annotated[str, StringConstraints(max_length=200, pattern=LINE)]
 ModelBytes = Annotated[int, Field(ge=1, le=MODEL_BYTES_MAX)]
 Checked = TypeVar("Checked")
 

@@ -286,7 +286,10 @@ def _other_bits(data: bytes) -> bytes:
 
 CANNOT_WORK: dict[str, tuple[Callable[[bytes, bytes], bytes], str]] = {
     "the base itself": (lambda base, member: base, "home: model: is byte for byte base"),
-    "norms only": (lambda base, member: _norms_only(base), "home: codes: is all equal to the base's"),
+    "norms only": (
+        lambda base, member: _norms_only(base),
+        "home: codes: is all equal to the base's, only norms,",
+    ),
     "another tokenizer": (lambda base, member: _other_tokenizer(member), "home: has another tokenizer"),
     "another window": (
         lambda base, member: rewritten(member, sliding_window=64),
