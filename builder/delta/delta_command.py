@@ -16,10 +16,13 @@ from pathlib import Path
 
 from builder.cact.reader import read_container
 from builder.delta.apply import apply_patch
-from builder.delta.inspect import PARTS, PatchReport, inspect_patch
+from builder.delta.inspect import PARTS, PatchReport, SegmentReport, inspect_patch
 from builder.delta.make import DEFAULT_EFFORT, make_patch
 from builder.errors import PatchError
 from builder.files import artifact_line, check_target, read_regular, write_whole
+
+COLUMNS = ("kind", "offset", "target", "rank", "patch", "q", "p", "norms", "codes", "tensor")
+"""Of `delta show`: q and p are the side information of guided codes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,18 +110,40 @@ def _document(report: PatchReport) -> dict[str, object]:
 
 
 def _table(report: PatchReport) -> str:
-    """Header, one line per segment, then where the bytes go."""
+    """Header, one line per segment, then where the bytes go; tensors have a column where they are known."""
     header = report.header
+    has_names = any(segment.tensor for segment in report.segments)
+    rows = [_row(segment)[: None if has_names else -1] for segment in report.segments]
     lines = [
         f"version {header.version} container 0x{header.tag:08x} patch {report.patch_bytes:,} bytes",
         artifact_line("base  ", header.base_bytes, header.base_sha256),
         artifact_line("target", header.target_bytes, header.target_sha256),
-        f"{'kind':8}{'offset':>12}{'target':>12}{'patch':>10}{'rank':>6}  tensor",
+        *_aligned([COLUMNS[: None if has_names else -1], *rows]),
     ]
-    for segment in report.segments:
-        name = segment.kind.name.lower()
-        place = f"{segment.target_offset:12}{segment.target_bytes:12}{segment.patch_bytes:10}"
-        lines.append(f"{name:8}{place}{segment.rank or '':>6}  {segment.tensor or ''}".rstrip())
     parts = report.bytes_by_part
-    lines.append("bytes: " + ", ".join(f"{part} {parts[part]}" for part in PARTS))
+    lines.append("bytes: " + ", ".join(f"{part} {parts[part]:,}" for part in PARTS))
     return "\n".join(lines)
+
+
+def _row(segment: SegmentReport) -> tuple[str, ...]:
+    costs = (segment.patch_bytes, segment.q_bytes, segment.p_bytes, segment.norm_bytes, segment.code_bytes)
+    numbers = (f"{segment.target_offset:,}", f"{segment.target_bytes:,}", str(segment.rank or ""))
+    return (
+        segment.kind.name.lower(),
+        *numbers,
+        *(f"{cost:,}" if cost else "" for cost in costs),
+        segment.tensor or "",
+    )
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    """Kind and tensor to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if name in ("kind", "tensor") else cell.rjust(width)
+            for name, cell, width in zip(COLUMNS, row, widths, strict=False)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines

@@ -48,6 +48,8 @@ class Segment:
     """A CQ segment whose first payload is side information; a seeded one is guided too."""
     rank: int
     """Of a guided CQ segment; else 0."""
+    basis_rank: int
+    """Of a seeded CQ segment; else 0."""
     field_bytes: int
     payloads: tuple[memoryview, ...]
 
@@ -100,19 +102,20 @@ def _read_segment(cursor: _Cursor, base_offset: int, target_offset: int) -> Segm
     fields = _take_fields(cursor)
     kind, coder = _take_kind(fields, start)
     base_skip, target_bytes = fields.number(), fields.number()
-    row_count = group_count = block_rows = bits = table_index = rank = block_count = 0
+    row_count = group_count = block_rows = bits = table_index = rank = basis_rank = block_count = 0
     if kind is SegmentKind.CQ:
         row_count, group_count, block_rows = fields.word(), fields.word(), fields.word()
-        if not row_count or not block_rows:
-            raise _bad("patch_bad_segment", "segment.block_rows", block_rows, "above 0", start)
+        _check_shape(row_count, group_count, block_rows, start)
         block_count = -(-row_count // block_rows)
     if kind in (SegmentKind.CQ, SegmentKind.TABLE):
         bits, table_index = fields.byte("segment.bits"), fields.byte("segment.table_index")
     is_guided = kind is SegmentKind.CQ and coder in layout.GUIDED_CODERS
     if is_guided:
         rank, _pre_shift = fields.byte("segment.rank"), fields.byte("segment.pre_shift")
+        _check_rank("segment.rank", rank, group_count, start)
     if kind is SegmentKind.CQ and coder == layout.CODER_SEEDED:
-        fields.skip_basis()
+        basis_rank = fields.basis_rank()
+        _check_rank("segment.basis_rank", basis_rank, group_count, start)
     if kind is SegmentKind.TABLE and coder == layout.CODER_GUIDED:
         fields.take(3, "noise, bucket_shift, floor")
     fields.require_end()
@@ -124,8 +127,24 @@ def _read_segment(cursor: _Cursor, base_offset: int, target_offset: int) -> Segm
         base_offset + base_skip,
         target_offset,
         target_bytes,
-        *(row_count, group_count, block_rows, bits, table_index, is_guided, rank, field_bytes, payloads),
+        *(row_count, group_count, block_rows, bits, table_index, is_guided, rank, basis_rank),
+        *(field_bytes, payloads),
     )
+
+
+def _check_shape(row_count: int, group_count: int, block_rows: int, start: int) -> None:
+    groups_max = layout.ROW_CODES_MAX // layout.GROUP_CODES
+    if not 1 <= group_count <= groups_max:
+        raise _bad("patch_bad_segment", "segment.group_count", group_count, f"1 to {groups_max}", start)
+    rows_max = layout.BLOCK_CODES_MAX // layout.GROUP_CODES // group_count
+    if not row_count or not 1 <= block_rows <= rows_max:
+        raise _bad("patch_bad_segment", "segment.block_rows", block_rows, f"1 to {rows_max}", start)
+
+
+def _check_rank(field: str, rank: int, group_count: int, start: int) -> None:
+    rank_max = min(layout.RANK_MAX, layout.Q_MAX // (group_count * layout.GROUP_CODES))
+    if not 1 <= rank <= rank_max:
+        raise _bad("patch_bad_segment", field, rank, f"1 to {rank_max}", start)
 
 
 def _take_fields(cursor: _Cursor) -> _Fields:
@@ -216,12 +235,12 @@ class _Fields(_Cursor):
             )
         return value
 
-    def skip_basis(self) -> None:
-        """Seed, group, layer, width and rank of a seeded segment's basis, which only the rebuild needs."""
+    def basis_rank(self) -> int:
+        """The rank of a seeded segment's basis, past what only the rebuild needs."""
         self.word()
         self.take(2, "group, layer")
         self.word()
-        self.byte("basis_rank")
+        return self.byte("basis_rank")
 
     def require_end(self) -> None:
         if self.offset != len(self.data):

@@ -1,7 +1,7 @@
 """Looking into a patch without applying it: where its bytes go, and how many codes changed.
 
-Owns: `inspect_patch`, `changed_code_share`. Does not know: how payloads are coded; nothing here touches a
-target. Source: docs/formats/patch.md.
+Owns: `inspect_patch`, `changed_code_share`. Does not know: how payloads are coded (row_costs.py reads as much
+as it needs); nothing here touches a target. Source: docs/formats/patch.md.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ import numpy as np
 
 from builder.cact.layout import Kind
 from builder.cact.reader import Container, read_container
-from builder.delta.frame import PatchHeader, Segment, read_patch_header, read_segments
+from builder.delta.frame import SPEC, PatchHeader, Segment, read_patch_header, read_segments
 from builder.delta.layout import SegmentKind
+from builder.delta.row_costs import RowCosts
+from builder.errors import PatchError, refusal
 
-PARTS = ("side", "row", "code", "table", "literal", "frame")
+PARTS = ("q", "p", "norm", "code", "table", "literal", "frame")
+"""Q (with its gains) and P are the side information of guided codes."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +33,9 @@ class SegmentReport:
     """Canonical name of the tensor that a CQ segment fills, where the base is at hand."""
     rank: int = 0
     """Of the predicted shift; 0 for all but guided CQ segments."""
-    side_bytes: int = 0
-    """The shift's Q."""
-    row_bytes: int = 0
-    """Norms, and the shift's P."""
+    q_bytes: int = 0
+    p_bytes: int = 0
+    norm_bytes: int = 0
     code_bytes: int = 0
     table_bytes: int = 0
     literal_bytes: int = 0
@@ -65,25 +67,28 @@ class PatchReport:
 def inspect_patch(patch: bytes | memoryview, base: bytes | Container | None = None) -> PatchReport:
     """The patch's segments with their costs; with the base at hand, CQ segments carry a tensor's name.
 
-    Raises `PatchError` if header or frame are broken. Payloads are not decoded: only applying proves a patch.
+    Raises `PatchError` if header, frame or the rows of guided segments are broken. No code and no literal is
+    decoded: only applying proves a patch.
     """
     header = read_patch_header(patch)
     names: dict[int, str] = {}
     if base is not None:
         names = {record.offset_bytes: record.name for record in _container(base).records}
-    segments = tuple(_report(segment, names) for segment in read_segments(patch, header))
+    costs = RowCosts()
+    segments = tuple(_report(segment, names, costs) for segment in read_segments(patch, header))
     return PatchReport(header, len(patch), segments)
 
 
-def _report(segment: Segment, names: dict[int, str]) -> SegmentReport:
+def _report(segment: Segment, names: dict[int, str], rows: RowCosts) -> SegmentReport:
     payload_bytes = sum(len(payload) for payload in segment.payloads)
     costs = {"frame_bytes": segment.field_bytes + 4 * len(segment.payloads)}
     tensor = None
     if segment.kind is SegmentKind.CQ:
         blocks = segment.payloads[1:] if segment.is_guided else segment.payloads
-        row_bytes = sum(int.from_bytes(block[:4], "little") for block in blocks)
-        costs["row_bytes"] = row_bytes
-        costs["side_bytes"] = payload_bytes - sum(len(block) for block in blocks)
+        row_bytes = sum(_row_bytes(block) for block in blocks)
+        costs["q_bytes"] = payload_bytes - sum(len(block) for block in blocks)
+        costs["p_bytes"] = rows.p_bytes(segment) if segment.is_guided else 0
+        costs["norm_bytes"] = row_bytes - costs["p_bytes"]
         costs["frame_bytes"] += 4 * len(blocks)
         costs["code_bytes"] = sum(len(block) for block in blocks) - row_bytes - 4 * len(blocks)
         tensor = names.get(segment.base_offset)
@@ -100,6 +105,17 @@ def _report(segment: Segment, names: dict[int, str]) -> SegmentReport:
         segment.rank,
         **costs,
     )
+
+
+def _row_bytes(block: memoryview) -> int:
+    """The size of a block's binary stream, which stands before it."""
+    size = int.from_bytes(block[:4], "little")
+    if size > len(block) - 4:
+        message = refusal(
+            "patch", "block.range_bytes", found=size, allowed=f"at most {len(block) - 4}", spec=SPEC
+        )
+        raise PatchError(message, code="patch_corrupt")
+    return size
 
 
 def changed_code_share(base: bytes | Container, target: bytes | Container) -> float:

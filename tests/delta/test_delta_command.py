@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 from pathlib import Path
 
 import pytest
 
+from builder.cact.reader import read_container
 from builder.cli import main
 from builder.delta import delta_command
 
 CONTAINER = Path(__file__).parents[1] / "golden" / "tiny84.cact"
 OTHER = CONTAINER.with_name("tiny84_widths.cact")
+GOLDEN = CONTAINER.parent / "patches"
 
 
 @pytest.fixture
@@ -51,6 +54,42 @@ def test_show_tells_both_files_in_the_same_form(delta):
     for line, name, path in zip(out.splitlines()[1:3], ("base  ", "target"), (CONTAINER, OTHER), strict=True):
         data = path.read_bytes()
         assert line == f"{name}  {len(data):,} bytes  {hashlib.sha256(data).hexdigest()[:12]}"
+
+
+SHOWN = """\
+version 1 container 0x05e12a84 patch 2,516 bytes
+base    8,832 bytes  ca71a641e77a
+target  8,832 bytes  859c620c9dc5
+kind   offset  target  rank  patch    q    p  norms  codes
+copy        0     384            6
+table     384       0           47
+cq        384   8,448     5  2,351  555  209    112  1,450
+bytes: q 555, p 209, norm 112, code 1,450, table 33, literal 0, frame 157
+"""
+
+
+def test_show_says_where_the_bytes_go_without_a_column_that_would_be_empty(delta):
+    assert delta("show", str(GOLDEN / "guided.patch")) == (0, SHOWN, "")
+
+
+def test_show_names_tensors_after_a_base(delta):
+    base = read_container("base.cact")
+    tuned = bytearray(base.data)
+    tuned[base.record("embedding").offset_bytes] ^= 1
+    Path("tuned.cact").write_bytes(tuned)
+    delta("make", "base.cact", "tuned.cact", "--out", "p.patch")
+    code, out, _ = delta("show", "p.patch", "--base", "base.cact")
+    head, *lines = out.splitlines()[3:-1]
+    assert code == 0
+    assert head.endswith("  tensor")
+    assert [line.split()[-1] for line in lines if line.startswith("cq ")] == ["embedding"]
+
+
+@pytest.mark.parametrize("name", ["guided", "seeded", "unguided"])
+def test_show_as_json_accounts_for_every_byte(delta, name):
+    document = json.loads(delta("show", str(GOLDEN / f"{name}.patch"), "--json")[1])
+    assert sum(document["bytes_by_part"].values()) == (GOLDEN / f"{name}.patch").stat().st_size
+    assert all(count >= 0 for count in document["bytes_by_part"].values())
 
 
 def test_the_seed_that_an_adapter_was_trained_from_reaches_the_maker(delta, monkeypatch):
