@@ -249,3 +249,10 @@ export function makeOptions({ network, caches = makeCaches(), workers = makeWork
   };
   return { host, retryMs: 1, idleMs: 50, silenceMs: 50, ...more };
 }
+
+/** A promise that a test settles, and what it waits for to have begun. */
+export function makeGate() {
+  const gate = Promise.withResolvers();
+  const begun = Promise.withResolvers();
+  return { open: gate.resolve, begun: begun.promise, pass: () => (begun.resolve(), gate.promise) };
+}

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 
 import { openFamily } from '../../web/family/index.js';
-import { ROOT, faults, makeCaches, makeNetwork, makeOptions, makeSite, makeWorkers } from './fakes.js';
+import { ROOT, faults, makeCaches, makeGate, makeNetwork, makeOptions, makeSite, makeWorkers } from './fakes.js';
 
 const LOGS = { base: [-1, -3, -4], home: [-3, -1, -4], media: [-3, -4, -1] };
 const CALL = '<tool_call>[{"name":"set_light","arguments":{"room":"bedroom"}}]</tool_call>';
@@ -192,6 +192,65 @@ describe('workers', () => {
   });
 });
 
+describe('a member that is deleted while it works', () => {
+  const held = (gate) => () => gate.pass().then(() => ({ text: CALL }));
+
+  test('leaves the answer to the exact base, and has not failed', async () => {
+    const gate = makeGate();
+    const { family, workers, states } = await open({ script: turned('home', { home: held(gate) }) });
+    const response = family.respond(['lights on']);
+    await gate.begun;
+    await family.remove('home');
+    const { envelope, route: record, cause } = await response;
+    assert.deepEqual(envelope, await baseAlone(['lights on']));
+    assert.deepEqual([record.selected, record.effective, record.reason, cause.code], [1, 0, 'member_unavailable', 'asleep']);
+    assert.deepEqual([states().home, workers.born], ['absent', ['router', 'home', 'base']]);
+  });
+
+  test('may be the router, and with it all others', async () => {
+    const gate = makeGate();
+    const { family } = await open({ script: turned('home', { router: held(gate) }) });
+    const response = family.respond(['lights on']);
+    await gate.begun;
+    await family.removeAll();
+    const { envelope, route: record, cause } = await response;
+    assert.deepEqual(envelope, await baseAlone(['lights on']));
+    assert.deepEqual([record.reason, cause.code], ['router_unavailable', 'asleep']);
+  });
+
+  test('may be the base: that is an error envelope, and the next try works', async () => {
+    const gate = makeGate();
+    const { family } = await open({ script: turned('base', { base: held(gate) }) });
+    const response = family.respond(['hi']);
+    await gate.begun;
+    await family.remove('base');
+    assert.equal((await response).envelope.error_code, 'asleep');
+    gate.open();
+    assert.equal((await family.respond(['hi'])).envelope.success, true);
+  });
+
+  test('gets no worker if it had none yet', async () => {
+    const gate = makeGate();
+    const { family, network, site, workers } = await open();
+    network.faults.set(site.manifest.engine.path, [(bytes) => gate.pass().then(() => new Response(bytes))]);
+    const response = family.respond(['lights on']);
+    await gate.begun;
+    await family.remove('router');
+    gate.open();
+    const { route: record, cause } = await response;
+    assert.deepEqual([record.reason, cause.code], ['router_unavailable', 'asleep']);
+    assert.deepEqual(workers.born, ['base']);
+  });
+
+  test('gets no worker if that was about to be born', async () => {
+    let opened = null;
+    opened = await open({ onEvent: () => opened?.states().home === 'opening' && void opened.family.remove('home') });
+    const { route: record, cause } = await opened.family.respond(['lights on']);
+    assert.deepEqual([record.reason, cause.code], ['member_unavailable', 'asleep']);
+    assert.deepEqual(opened.workers.born, ['router', 'base']);
+  });
+});
+
 describe('an abort', () => {
   test('in the middle of an answer keeps what was said', async () => {
     const { family } = await open({ script: turned('base', { base: { text: 'one two three four five six' } }) });
@@ -365,6 +424,25 @@ test('a closed family ends its workers and refuses', async () => {
   assert.equal(workers.alive.size, 0);
   await assert.rejects(family.respond(['hi']), { code: 'closed' });
   await assert.rejects(family.prefetch('home'), { code: 'closed' });
+});
+
+test('a family that is closed in the middle of an answer says so, and no worker is born afterwards', async () => {
+  const answering = makeGate();
+  const { family, workers } = await open({ script: turned('home', { home: () => answering.pass() }) });
+  const response = family.respond(['lights on']);
+  await answering.begun;
+  family.close();
+  await assert.rejects(response, { code: 'closed' });
+
+  const fetching = makeGate();
+  const second = await open({ site: makeSite(), workers });
+  second.network.faults.set(second.site.manifest.engine.path, [(bytes) => fetching.pass().then(() => new Response(bytes))]);
+  const unborn = second.family.respond(['lights on']);
+  await fetching.begun;
+  second.family.close();
+  fetching.open();
+  await assert.rejects(unborn, { code: 'closed' });
+  assert.deepEqual([workers.born, workers.alive.size], [['router', 'home'], 0]);
 });
 
 test('an unknown member is named with those that are known', async () => {

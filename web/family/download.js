@@ -10,7 +10,7 @@
 /** @import { Hash } from './hash.js' */
 /** @import { Code } from './errors.js' */
 
-import { FamilyError, throwIfAborted } from './errors.js';
+import { FamilyError, abortReason, throwIfAborted } from './errors.js';
 
 const ATTEMPT_COUNT = 3;
 /** What may go away by itself. @type {ReadonlySet<Code>} */
@@ -158,7 +158,7 @@ function pause(ms, signal) {
   return new Promise((resolve, reject) => {
     const abort = () => {
       clearTimeout(timer);
-      reject(new FamilyError('aborted', 'stopped'));
+      if (signal) reject(abortReason(signal));
     };
     const timer = setTimeout(() => {
       signal?.removeEventListener('abort', abort);

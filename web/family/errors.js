@@ -50,6 +50,7 @@ export const STATUS = Object.freeze(
 export const OWN_CODES = Object.freeze(
   /** @type {const} */ ({
     aborted: 'the caller aborted the request',
+    asleep: 'the member was put to sleep while it worked',
     closed: 'the family was closed',
     empty_turn: 'the message holds no text',
     engine_mismatch: 'engine and page library speak different versions',
@@ -113,9 +114,19 @@ export function asFamilyError(error, fallback) {
   return new FamilyError(fallback, words, { cause: error });
 }
 
-/** Throws `aborted` if the signal says so. @param {AbortSignal | undefined} signal */
+/** Why the signal fired: `aborted`, unless who fired it said something better. @param {AbortSignal} signal */
+export function abortReason({ reason }) {
+  return reason instanceof FamilyError ? reason : new FamilyError('aborted', 'stopped', { cause: reason });
+}
+
+/** Throws the reason if the signal has fired. @param {AbortSignal | undefined} signal */
 export function throwIfAborted(signal) {
-  if (signal?.aborted) throw new FamilyError('aborted', 'stopped', { cause: signal.reason });
+  if (signal?.aborted) throw abortReason(signal);
+}
+
+/** A signal that fires with the first of these. @param {...(AbortSignal | undefined)} signals */
+export function anySignal(...signals) {
+  return AbortSignal.any(signals.filter((signal) => signal !== undefined));
 }
 
 /**
@@ -129,7 +140,7 @@ export function untilAborted(promise, signal) {
   if (!signal) return promise;
   throwIfAborted(signal);
   return new Promise((resolve, reject) => {
-    const abort = () => reject(new FamilyError('aborted', 'stopped'));
+    const abort = () => reject(abortReason(signal));
     signal.addEventListener('abort', abort, { once: true });
     promise.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort));
   });

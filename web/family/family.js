@@ -196,8 +196,8 @@ export class Family {
 
   /** Ends all workers; later calls are refused. */
   close() {
-    this.#closing.abort();
-    this.#pool.sleepAll();
+    this.#closing.abort(new FamilyError('closed', 'the family was closed'));
+    this.#pool.sleepAll('closed');
     this.#claim.release();
   }
 
@@ -297,7 +297,7 @@ export class Family {
   }
 
   #refuseClosed() {
-    if (this.#closing.signal.aborted) throw new FamilyError('closed', 'the family was closed');
+    throwIfAborted(this.#closing.signal);
   }
 }
 

@@ -8,12 +8,14 @@
 /** @import { Generation, Manifest, MemberRole, MemberSpec, MemberState, MemberStatus, Scoring } from './types.d.ts' */
 /** @import { Body, RequestOptions } from './channel.js' */
 /** @import { EngineFile } from './engine_file.js' */
+/** @import { Code } from './errors.js' */
 /** @import { PartSource } from './parts.js' */
 /** @import { Stream } from '../worker/types.d.ts' */
 
 import { PROTOCOL_VERSION } from '../worker/protocol.js';
 import { Channel } from './channel.js';
-import { FamilyError, asFamilyError, untilAborted } from './errors.js';
+import { FamilyError, OWN_CODES, abortReason, anySignal, asFamilyError } from './errors.js';
+import { throwIfAborted, untilAborted } from './errors.js';
 import { ABI_VERSION } from './manifest.js';
 
 /**
@@ -30,10 +32,15 @@ import { ABI_VERSION } from './manifest.js';
 
 /** @typedef {(writtenBytes: number) => void} OnWritten */
 
+/** Ends that are no failure of the member. @type {ReadonlySet<Code>} */
+const ENDED_ON_PURPOSE = new Set(/** @type {Code[]} */ (['aborted', 'asleep', 'closed']));
+
 export class Member {
   #options;
   /** @type {Channel | null} */
   #channel = null;
+  /** Fires when the worker, or the one that is about to be born, must end. */
+  #life = new AbortController();
   /** @type {'asleep' | 'opening' | 'ready'} */
   #worker = 'asleep';
   #memoryBytes = 0;
@@ -102,9 +109,11 @@ export class Member {
     if (this.isReady) return;
     this.sleep();
     this.#memoryBytes = this.expectedMemoryBytes;
+    const mine = anySignal(this.#life.signal, signal);
     this.#setWorker('opening');
     try {
-      await this.#noting(() => this.#build(signal, onWritten));
+      await this.#noting(() => this.#build(mine, onWritten));
+      throwIfAborted(mine);
       this.#setWorker('ready');
     } catch (error) {
       this.sleep();
@@ -126,27 +135,35 @@ export class Member {
     return result;
   }
 
-  /** Ends the worker and frees its memory; the bytes stay in the store. */
-  sleep() {
-    this.#channel?.close(new FamilyError('closed', `${this.spec.id}: was put to sleep`));
+  /**
+   * Ends the worker and frees its memory; the bytes stay in the store.
+   * @param {'asleep' | 'closed'} [code] what those who wait for the worker are told
+   */
+  sleep(code = 'asleep') {
+    const end = new FamilyError(code, `${this.spec.id}: ${OWN_CODES[code]}`);
+    this.#life.abort(end);
+    this.#life = new AbortController();
+    this.#channel?.close(end);
     this.#channel = null;
     if (this.#worker !== 'asleep') this.#setWorker('asleep');
   }
 
   #awake() {
-    if (!this.#channel) throw new FamilyError('worker_lost', `${this.spec.id}: sleeps`);
+    if (!this.#channel) throw new FamilyError('asleep', `${this.spec.id}: ${OWN_CODES.asleep}`);
     return this.#channel;
   }
 
-  /** @param {AbortSignal | undefined} signal @param {OnWritten} onWritten */
+  /** @param {AbortSignal} signal @param {OnWritten} onWritten */
   async #build(signal, onWritten) {
     const { createWorker, engine, manifest, silenceMs } = this.#options;
     const { bytes, delivery, sha256 } = this.spec;
     const module = await untilAborted(engine.compiled(), signal);
+    // Between the module and this line somebody may have put the member to sleep.
+    throwIfAborted(signal);
     const channel = new Channel(createWorker(`saguaro ${this.spec.id}`), silenceMs);
     this.#channel = channel;
-    const hurry = () => channel.close(new FamilyError('aborted', 'stopped'));
-    signal?.addEventListener('abort', hurry, { once: true });
+    const hurry = () => channel.close(abortReason(signal));
+    signal.addEventListener('abort', hurry, { once: true });
     try {
       await channel.request('hello', { protocol: PROTOCOL_VERSION, abi: ABI_VERSION, engine: module });
       const { base, numerics } = manifest;
@@ -163,11 +180,11 @@ export class Member {
       }
       this.#remember(loading.memoryBytes);
     } finally {
-      signal?.removeEventListener('abort', hurry);
+      signal.removeEventListener('abort', hurry);
     }
   }
 
-  /** @param {AbortSignal | undefined} signal @returns {Record<Stream, AsyncGenerator<Uint8Array<ArrayBuffer>>>} */
+  /** @param {AbortSignal} signal @returns {Record<Stream, AsyncGenerator<Uint8Array<ArrayBuffer>>>} */
   #streams(signal) {
     const { manifest, source } = this.#options;
     const { parts } = this.spec.delivery;
@@ -185,7 +202,7 @@ export class Member {
       await action();
     } catch (error) {
       const known = asFamilyError(error, 'worker_lost');
-      if (known.code !== 'aborted' && known.code !== 'closed') this.#error = known;
+      if (!ENDED_ON_PURPOSE.has(known.code)) this.#error = known;
       throw known;
     } finally {
       this.#options.onChange();

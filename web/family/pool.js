@@ -59,15 +59,15 @@ export class Pool {
     }
   }
 
-  /** Ends one worker. @param {Member} member */
-  sleep(member) {
+  /** Ends one worker. @param {Member} member @param {'asleep' | 'closed'} [code] */
+  sleep(member, code) {
     this.#awake.delete(member);
-    member.sleep();
+    member.sleep(code);
   }
 
-  /** Ends all workers. */
-  sleepAll() {
-    for (const member of [...this.#awake]) this.sleep(member);
+  /** Ends all workers. @param {'asleep' | 'closed'} [code] */
+  sleepAll(code) {
+    for (const member of [...this.#awake]) this.sleep(member, code);
   }
 
   /** @param {Member} member @param {number} neededBytes */

@@ -13,6 +13,7 @@ const PACK_AGAIN = 'Try again; if it stays, the site must be packed again.';
 /** What happened, and what to do. @type {Record<string, readonly [string, string]>} */
 const BY_CODE = {
   aborted: ['Stopped.', 'Ask again whenever you like.'],
+  asleep: ['This model was put to sleep while it worked.', 'Ask again to wake it.'],
   closed: ['This page was closed down.', 'Reload it to go on.'],
   context_full: ['This message is too long for the model.', 'Shorten it and send it again.'],
   empty_turn: ['There is no text in this message.', 'Type something first.'],
