@@ -1,4 +1,4 @@
-"""The parts of a generation-3 model in plain PyTorch: norms, taps, attention, MLP, engram, hyper-connection.
+"""The parts of a Needle model in plain PyTorch: norms, taps, attention, MLP, engram, hyper-connection.
 
 Owns: the maths of one layer, float32, written to be read beside docs/reference.md. Each part that looks back
 takes what it must remember of earlier tokens (`past`) and returns the new memory; memories are never changed
@@ -96,7 +96,7 @@ class Positions:
     visible: Tensor
     """(T, P + T) bool: causal."""
     visible_near: Tensor
-    """(T, P + T) bool: causal and within the sliding window."""
+    """(T, P + T) bool: causal and within the window; in generation 2 also the pinned first tokens."""
 
 
 class GatedAttention(nn.Module):
@@ -156,7 +156,7 @@ class GatedAttention(nn.Module):
 class HadamardMLP(nn.Module):
     """Three learned Kronecker products with diagonals between them; `p1`, `p2` shuffle in between.
 
-    The product K(z) = A' Z B with z read as a matrix Z of shape (a, b), a * b = M.
+    Generation 3 only. The product K(z) = A' Z B with z read as a matrix Z of shape (a, b), a * b = M.
     """
 
     TENSORS = ("d1", "d2", "b2", "d3", "d4", "w1a", "w1b", "w2a", "w2b", "w3a", "w3b", "cond_v", "cond_u")

@@ -1,15 +1,16 @@
-"""A generation-3 model in float32 on the dequantised weights of a `.cact` container.
+"""A Needle model in float32 on the dequantised weights of a `.cact` container, of either generation.
 
 Owns: which part stands where, and the forward pass from token ids to logits. This is the truth that the
 engine is measured against; docs/reference.md says how exact it is.
 Does not know: text, sampling, who asks.
-Source: `needle/model/architecture.py` of cactus-needle 3.2.8 with `quant=False`. Letters as in `layers.py`.
+Source: `needle/model/architecture.py` of cactus-needle 3.2.8 with `quant=False`; generation_2.py says what is
+otherwise in generation 2. Letters as in `layers.py`.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from builder.cact.reader import Container
-from builder.errors import ContainerError, refusal
+from builder.reference.generation_2 import WalshMLP
 from builder.reference.layers import (
     AttentionPast,
     Engram,
@@ -50,6 +51,8 @@ class Past:
     """(B, max(orders) - 1) int64; 0 before the start."""
     engrams: tuple[EngramPast, ...]
     blocks: tuple[AttentionPast, ...]
+    pinned: int = 0
+    """First tokens that those to come see beyond the KV window of generation 2 (generation 3 has none)."""
 
 
 class Block(nn.Module):
@@ -86,22 +89,13 @@ class Block(nn.Module):
 
 
 class NeedleModel(nn.Module):
-    """Token ids (B, T) in, logits (B, T, logit_count) out.
-
-    Raises `ContainerError` (cact_unsupported) for a container that is not of generation 3.
-    """
+    """Token ids (B, T) in, logits (B, T, logit_count) out."""
 
     rope_frequencies: Tensor
 
     def __init__(self, container: Container) -> None:
         super().__init__()
         header = container.header
-        if header.generation != 3:
-            found = f"generation {header.generation}"
-            message = refusal(
-                container.subject, "header.tag", found=found, allowed="generation 3 for the reference"
-            )
-            raise ContainerError(message, code="cact_unsupported")
 
         def group(prefix: str, names: tuple[str, ...]) -> dict[str, Tensor]:
             return {name: _tensor(container, prefix + name) for name in names}
@@ -119,7 +113,7 @@ class NeedleModel(nn.Module):
             for site in range(len(header.sites))
         )
         connections = _connection_weights(container)
-        permutations = [_tensor(container, name).long() for name in ("hada_p1", "hada_p2")]
+        make_mlp = _walsh_mlp if header.generation == 2 else _hadamard_mlp
         attention_names = ATTENTION_TENSORS + (TAP_TENSORS if header.qkv_conv_taps else ())
         self.layers = nn.ModuleList(
             Block(
@@ -128,9 +122,9 @@ class NeedleModel(nn.Module):
                     group(f"layers.{layer}.", attention_names),
                     header.head_count,
                     header.kv_head_count,
-                    everywhere=not header.sliding_window or layer in header.global_layers,
+                    everywhere=layer in header.global_layers,
                 ),
-                HadamardMLP(group(f"layers.{layer}.", HadamardMLP.TENSORS), permutations[0], permutations[1]),
+                make_mlp(container, layer),
                 group(f"layers.{layer}.", NORM_TENSORS),
             )
             for layer in range(header.layer_count)
@@ -158,7 +152,13 @@ class NeedleModel(nn.Module):
         """Lanes after the last layer (B, T, N, D) for the new ids (B, T), and the memory with them in it."""
         streams, engrams, recent_ids, engram_pasts = self.enter(ids, past)
         streams, block_pasts = self.run_layers(streams, engrams, past, 0, len(self.layers))
-        return streams, Past(past.position + ids.shape[1], recent_ids, engram_pasts, block_pasts)
+        return streams, replace(
+            past,
+            position=past.position + ids.shape[1],
+            recent_ids=recent_ids,
+            engrams=engram_pasts,
+            blocks=block_pasts,
+        )
 
     def enter(
         self, ids: Tensor, past: Past
@@ -178,7 +178,7 @@ class NeedleModel(nn.Module):
         self, streams: Tensor, engrams: tuple[EngramOutput, ...], past: Past, first: int, stop: int
     ) -> tuple[Tensor, tuple[AttentionPast, ...]]:
         """Lanes (B, T, N, D) through layers first..stop-1, and the memories of these layers."""
-        positions = self._positions(past.position, streams.shape[1])
+        positions = self._positions(past, streams.shape[1])
         at_layer = dict(zip(self.header.sites, engrams, strict=True))
         pasts = []
         for layer, block in list(enumerate(self.blocks()))[first:stop]:
@@ -208,11 +208,14 @@ class NeedleModel(nn.Module):
     def _engrams(self) -> list[Engram]:
         return [cast(Engram, engram) for engram in self.engrams]
 
-    def _positions(self, start: int, length: int) -> Positions:
-        query = torch.arange(start, start + length)[:, None]  # (T, 1)
-        key = torch.arange(start + length)[None, :]  # (1, P + T)
-        visible = key <= query
-        near = visible & (query - key < self.header.sliding_window) if self.header.sliding_window else visible
+    def _positions(self, past: Past, length: int) -> Positions:
+        query = torch.arange(past.position, past.position + length)[:, None]  # (T, 1)
+        key = torch.arange(past.position + length)[None, :]  # (1, P + T)
+        visible = near = key <= query
+        if self.header.generation == 2 and self.header.kv_window:
+            near = visible & ((query - key < self.header.kv_window) | (key < past.pinned))
+        elif self.header.sliding_window:
+            near = visible & (query - key < self.header.sliding_window)
         angles = query.float() * self.rope_frequencies  # (T, Q/2)
         return Positions(angles.cos(), angles.sin(), visible, near)
 
@@ -229,3 +232,13 @@ def _connection_weights(container: Container) -> list[dict[str, Tensor]]:
         tensor = _tensor(container, f"mhc_{name}")  # (L, ...), but phi: (L * rows, N*D)
         stacked[name] = tensor.reshape(layer_count, -1, tensor.shape[-1]) if "phi" in name else tensor
     return [{name: tensor[layer] for name, tensor in stacked.items()} for layer in range(layer_count)]
+
+
+def _hadamard_mlp(container: Container, layer: int) -> nn.Module:
+    weights = {name: _tensor(container, f"layers.{layer}.{name}") for name in HadamardMLP.TENSORS}
+    p1, p2 = (_tensor(container, name).long() for name in ("hada_p1", "hada_p2"))
+    return HadamardMLP(weights, p1, p2)
+
+
+def _walsh_mlp(container: Container, layer: int) -> nn.Module:
+    return WalshMLP({name: _tensor(container, f"layers.{layer}.{name}") for name in WalshMLP.TENSORS})

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -105,10 +107,10 @@ class TorchSession(ABC, Generic[State]):
 
     def __init__(self, network: NeedleModel, capacity_tokens: int) -> None:
         self._network, self._capacity = network, capacity_tokens
-        self._position = 0
+        self._position = self._pinned = 0
         self._state: State = self._start()
         self._logits: Tensor | None = None
-        self._mark: tuple[int, State, Tensor | None] | None = None
+        self._mark: tuple[int, int, State, Tensor | None] | None = None
 
     @property
     def position(self) -> int:
@@ -140,19 +142,30 @@ class TorchSession(ABC, Generic[State]):
         """Draw the next id from the present logits without appending it."""
         return draw(self._present_logits().numpy(), sampling)
 
+    def pin(self, token_count: int) -> None:
+        """Keep the first tokens visible behind the KV window of generation 2; call it before appending them.
+
+        Raises `UsageError` (bad_argument) for a negative number and beyond the capacity.
+        """
+        if not 0 <= token_count <= self._capacity:
+            allowed = f"0 to {self._capacity}"
+            message = refusal("session", "token_count", found=token_count, allowed=allowed)
+            raise UsageError(message, code="bad_argument")
+        self._pinned = token_count
+
     def mark(self) -> None:
         """Remember the present state."""
-        self._mark = (self._position, self._state, self._logits)
+        self._mark = (self._position, self._pinned, self._state, self._logits)
 
     def rewind(self) -> None:
         """Return to the mark."""
         if self._mark is None:
             raise SessionError("session: there is no mark to return to; call mark first", code="bad_state")
-        self._position, self._state, self._logits = self._mark
+        self._position, self._pinned, self._state, self._logits = self._mark
 
     def reset(self) -> None:
         """A fresh cache."""
-        self._position, self._state, self._logits = 0, self._start(), None
+        self._position, self._pinned, self._state, self._logits = 0, 0, self._start(), None
 
     @abstractmethod
     def _start(self) -> State: ...
@@ -195,6 +208,7 @@ class CachedSession(TorchSession[Past]):
 
     def _extend(self, state: Past, ids: list[int]) -> tuple[Past, Tensor]:
         share = self._shared if state.position == 0 else None
+        state = replace(state, pinned=self._pinned)
         parts = []
         with torch.inference_mode():
             for start in range(0, len(ids), PREFILL_TOKENS):
@@ -207,16 +221,24 @@ class CachedSession(TorchSession[Past]):
         return state, torch.cat(parts, dim=1)
 
 
-class HistorySession(TorchSession[tuple[int, ...]]):
-    """No cache: every call runs the whole history through `NeedleModel.forward`'s path again."""
+class HistorySession(TorchSession[tuple[tuple[int, int], ...]]):
+    """No cache: every call runs the whole history through `NeedleModel.forward`'s path again.
 
-    def _start(self) -> tuple[int, ...]:
+    Each id is kept with what was pinned when it came; where that changed, the history runs in parts.
+    """
+
+    def _start(self) -> tuple[tuple[int, int], ...]:
         return ()
 
-    def _extend(self, state: tuple[int, ...], ids: list[int]) -> tuple[tuple[int, ...], Tensor]:
-        history = (*state, *ids)
+    def _extend(
+        self, state: tuple[tuple[int, int], ...], ids: list[int]
+    ) -> tuple[tuple[tuple[int, int], ...], Tensor]:
+        history = (*state, *((token_id, self._pinned) for token_id in ids))
+        past = self._network.empty_past()
         with torch.inference_mode():
-            streams, _ = self._network.extend(torch.tensor([history]), self._network.empty_past())
+            for pinned, part in groupby(history, key=lambda entry: entry[1]):
+                run = torch.tensor([[token_id for token_id, _ in part]])
+                streams, past = self._network.extend(run, replace(past, pinned=pinned))
         return history, streams
 
 

@@ -69,10 +69,11 @@ class SharedPrefill:
         done = len(memories)
         streams, rest = network.run_layers(streams, entry.engrams, past, done, len(network.layers))
         blocks = (*memories, *rest)
-        return streams, Past(past.position + ids.shape[1], entry.recent_ids, entry.engram_pasts, blocks)
+        position = past.position + ids.shape[1]
+        return streams, Past(position, entry.recent_ids, entry.engram_pasts, blocks, past.pinned)
 
     def _entry(self, network: NeedleModel, prefix: tuple[int, ...], ids: Tensor, past: Past) -> _Entry:
-        key = (past.position, *prefix)
+        key = (past.position, past.pinned, *prefix)
         if key not in self._entries:
             self._entries[key] = _Entry(*network.enter(ids, past), after={})
             if len(self._entries) > BLOCK_COUNT_MAX:

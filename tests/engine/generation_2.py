@@ -1,11 +1,13 @@
 """Random generation-2 models, scaled so that every part moves the logits.
 
-Upstream's exporter of that generation is not published any more: the file is written by `builder.cact`, and
-needle-rs, which read the published ones, says what it means.
+Upstream's packages of that generation cannot be installed beside the present one: the file is written by
+`builder.cact`, and needle-rs, which read the published ones, says what it means. What upstream's own model
+computes from such files stands in tests/golden/generation_2.json (tests/parity/golden_generation_2.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -35,19 +37,23 @@ SCALE_AND_MEAN = {
 """By part of a binary16 tensor's name; the norms' scales have neither."""
 
 
-def write_generation_2(header: Header, seed: int) -> bytes:
-    """A file with this header (`HEADER`, or one derived from it) and the demo's tokenizer."""
+def write_generation_2(header: Header, seed: int, bits: Mapping[str, int] | None = None) -> bytes:
+    """A file with this header (`HEADER`, or one derived from it) and the demo's tokenizer.
+
+    `bits`: part of a CQ tensor's name -> its width; 4 where nothing matches.
+    """
     rng = np.random.default_rng(seed)
-    blobs = [_random_blob(header, slot, rng) for slot in model_slots(header)]
+    blobs = [_random_blob(header, slot, rng, bits or {}) for slot in model_slots(header)]
     blobs.append(raw_blob(pack_tokenizer(read_sentencepiece(TOKENIZER_MODEL))))
     return write_container(header, blobs)
 
 
-def _random_blob(header: Header, slot: Slot, rng: np.random.Generator) -> Blob:
+def _random_blob(header: Header, slot: Slot, rng: np.random.Generator, bits: Mapping[str, int]) -> Blob:
     name, noise = slot.name.split(".")[-1], rng.standard_normal(slot.shape).astype(np.float32)
     if slot.kind is Kind.CQ:
         scale = {"embedding": 2 * header.d_model**-0.5, "tables": 1.0}.get(name, slot.shape[1] ** -0.5)
-        return cq_blob(*quantise(noise * np.float32(scale), 4), 4, slot.shape[1])
+        width = next((width for part, width in bits.items() if part in slot.name), 4)
+        return cq_blob(*quantise(noise * np.float32(scale), width), width, slot.shape[1])
     if name == "mhc_b_res":
         return half_blob(noise + 2 * np.eye(header.lane_count))
     if name == "final_norm":

@@ -7,7 +7,7 @@ from pathlib import Path
 import builder.reference
 
 ROOM = Path(builder.reference.__file__).parent
-WITH_TORCH = {"heads", "layers", "model", "session", "shared_prefill", "tokenizer"}
+WITH_TORCH = {"generation_2", "heads", "layers", "model", "session", "shared_prefill", "tokenizer"}
 """The model itself (and its tokenizer, which is sentencepiece); all else must run on the engine alone."""
 BLOCKED = "import sys; sys.modules |= dict.fromkeys(('torch', 'sentencepiece', 'jax', 'needle')); import "
 

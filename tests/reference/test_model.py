@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 from itertools import pairwise
 
 import pytest
@@ -9,9 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builder.cact.layout import TAG_83
-from builder.cact.reader import Container
-from builder.errors import ContainerError, UsageError
+from builder.errors import UsageError
 from builder.reference.heads import ProbeHead
 from builder.reference.model import NeedleModel
 
@@ -89,14 +86,6 @@ def test_gradients_reach_every_parameter(network):
     trained(torch.arange(1, 40)[None]).square().mean().backward()
     dead = [name for name, parameter in trained.named_parameters() if not parameter.grad.abs().sum() > 0]
     assert dead == []
-
-
-def test_a_generation_2_container_is_refused_with_a_sentence(random_container):
-    header = dataclasses.replace(random_container.header, tag=TAG_83)
-    older = Container("old.cact", random_container.data, header, random_container.records)
-    with pytest.raises(ContainerError, match=r"old\.cact: header\.tag: is generation 2") as caught:
-        NeedleModel(older)
-    assert caught.value.code == "cact_unsupported"
 
 
 def test_a_head_that_is_not_there_is_refused_with_those_that_are(random_container):
