@@ -1,7 +1,7 @@
 """Looking into a patch without applying it: where its bytes go, and how many codes changed.
 
-Owns: `inspect_patch`, `changed_code_share`. Does not know: how payloads are coded (row_costs.py reads as much
-as it needs); nothing here touches a target. Source: docs/formats/patch.md.
+Owns: `inspect_patch`, `changed_code_counts`. Does not know: how payloads are coded (row_costs.py reads
+what it needs); nothing here touches a target. Source: docs/formats/patch.md.
 """
 
 from __future__ import annotations
@@ -118,13 +118,13 @@ def _row_bytes(block: memoryview) -> int:
     return size
 
 
-def changed_code_share(base: bytes | Container, target: bytes | Container) -> float:
-    """Share of the target's codes that differ from the base's tensor of the same name; 0 to 1.
+def changed_code_counts(base: bytes | Container, target: bytes | Container) -> dict[str, tuple[int, int]]:
+    """How many codes of each CQ tensor differ from the base's of the same name, and of how many.
 
     A tensor that the base lacks, or has in another shape, counts as changed altogether.
     """
     old, new = _container(base), _container(target)
-    changed = total = 0
+    counts = {}
     for record in new.records:
         if record.kind is not Kind.CQ:
             continue
@@ -132,9 +132,16 @@ def changed_code_share(base: bytes | Container, target: bytes | Container) -> fl
         has_partner = record.name in old and old.record(record.name).kind is Kind.CQ
         before = old.codes(record.name) if has_partner else None
         is_alike = before is not None and before.shape == codes.shape
-        changed += int(np.count_nonzero(before != codes)) if is_alike else codes.size
-        total += codes.size
-    return changed / total if total else 0.0
+        changed = int(np.count_nonzero(before != codes)) if is_alike else codes.size
+        counts[record.name] = changed, codes.size
+    return counts
+
+
+def changed_code_share(base: bytes | Container, target: bytes | Container) -> float:
+    """Share of the target's codes that differ, as `changed_code_counts` has it; 0 to 1."""
+    counts = changed_code_counts(base, target).values()
+    total = sum(size for _, size in counts)
+    return sum(changed for changed, _ in counts) / total if total else 0.0
 
 
 def _container(source: bytes | Container) -> Container:
