@@ -67,7 +67,7 @@ def site_figures(site: Site, tools: list[GenericTool], progress: Callable[[str],
     """
     manifest = site.manifest
     base = site.member_bytes(manifest.base.id)
-    roles = {manifest.base.id: "base", manifest.router.id: "router"}
+    roles = {manifest.base.id: "base"} | ({manifest.router.id: "router"} if manifest.router else {})
     members = []
     for member in manifest.members:
         progress(member.id)
