@@ -98,6 +98,8 @@ export const faults = {
     wrong[wrong.length >> 1] ^= 1;
     return new Response(wrong);
   },
+  /** The right bytes, once the test lets them go; deaf to the signal. */
+  held: (gate) => (bytes) => gate.pass().then(() => new Response(bytes)),
   /** No answer at all. */
   mute: (_, signal) =>
     new Promise((_resolve, reject) => signal.addEventListener('abort', () => reject(new DOMException('aborted', 'AbortError')))),
@@ -113,8 +115,8 @@ export const faults = {
     ),
 };
 
-/** Cache Storage in a map; `refuse` is thrown by every put. */
-export function makeCaches({ refuse = null, denied = false } = {}) {
+/** Cache Storage in a map; `refuse` is thrown by every put, each of which waits for `writing`. */
+export function makeCaches({ refuse = null, denied = false, writing = async () => undefined } = {}) {
   const stores = new Map();
   const caches = {
     stores,
@@ -127,6 +129,7 @@ export function makeCaches({ refuse = null, denied = false } = {}) {
         match: async (request) => entries.get(request.url ?? request)?.clone(),
         put: async (url, response) => {
           if (caches.refuse) throw caches.refuse;
+          await writing(url);
           entries.set(url, response);
         },
         delete: async (url) => entries.delete(url),

@@ -232,7 +232,7 @@ describe('a member that is deleted while it works', () => {
   test('gets no worker if it had none yet', async () => {
     const gate = makeGate();
     const { family, network, site, workers } = await open();
-    network.faults.set(site.manifest.engine.path, [(bytes) => gate.pass().then(() => new Response(bytes))]);
+    network.faults.set(site.manifest.engine.path, [faults.held(gate)]);
     const response = family.respond(['lights on']);
     await gate.begun;
     await family.remove('router');
@@ -340,6 +340,52 @@ describe('the store', () => {
     assert.equal((await family.respond(['lights on'])).envelope.member, 'home');
   });
 
+  describe('does not get back what is deleted while it arrives', () => {
+    const engine = ({ manifest }) => manifest.engine.path;
+    const first = (member) => ({ manifest }) => [manifest.base, ...manifest.specialists].find(({ id }) => id === member).delivery.parts[0].path;
+    const all = (family) => family.removeAll();
+    const cases = [
+      ['a specialist', first('home'), (family) => family.remove('home')],
+      ['the base, for a specialist', first('base'), (family) => family.remove('base')],
+      ['everything', first('base'), all],
+      ['the engine', engine, all],
+    ];
+    for (const [name, path, remove] of cases) {
+      test(`${name}: a download`, async () => {
+        const gate = makeGate();
+        const { family, network, site, states } = await open();
+        network.faults.set(path(site), [faults.held(gate)]);
+        const fetching = family.prefetch('home');
+        await gate.begun;
+        const removing = remove(family);
+        gate.open();
+        await assert.rejects(fetching, { code: 'asleep' });
+        await removing;
+        const kept = (await family.list()).map(({ sha256 }) => sha256);
+        assert.equal(kept.some((sha256) => path(site).includes(sha256.slice(0, 12))), false);
+        assert.deepEqual([states().home, family.members[2].error], ['absent', null]);
+        await family.prefetch('home');
+        assert.equal(states().home, 'stored');
+      });
+    }
+
+    test('a specialist: a write', async () => {
+      const gate = makeGate();
+      const site = makeSite();
+      const last = site.manifest.specialists[0].delivery.parts.at(-1);
+      const caches = makeCaches({ writing: (url) => (url.endsWith(last.sha256) ? gate.pass() : undefined) });
+      const { family, states } = await open({ site, caches });
+      const fetching = family.prefetch('home');
+      await gate.begun;
+      const removing = family.remove('home');
+      for (let turn = 0; turn < 20; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+      gate.open();
+      await Promise.allSettled([fetching, removing]);
+      assert.equal((await family.list()).some(({ sha256 }) => sha256 === last.sha256), false);
+      assert.equal(states().home, 'absent');
+    });
+  });
+
   test('loses the files of older releases when no tab needs them', async () => {
     const caches = makeCaches();
     const locks = { request: async (name, options, action) => action(), query: async () => ({ held: [] }) };
@@ -407,6 +453,27 @@ describe('the manifest', () => {
   });
 });
 
+test('a request that is stopped does not wait for the site to explain a missing part', async () => {
+  const gate = makeGate();
+  const { family, network, site } = await open({ script: turned('base') });
+  network.faults.set(site.manifest.router.delivery.parts[0].path, [faults.status(404)]);
+  network.faults.set('family.json', [(_, signal) => (gate.pass(), faults.mute(_, signal))]);
+  const controller = new AbortController();
+  const response = family.respond(['hi'], { signal: controller.signal });
+  await gate.begun;
+  controller.abort();
+  await assert.rejects(response, { code: 'aborted' });
+});
+
+test('a download that fails is told in the row of its member, also if it was the engine', async () => {
+  const { family, network, site, states } = await open();
+  network.faults.set(site.manifest.engine.path, [faults.status(404)]);
+  await assert.rejects(family.prefetch('home'), { code: 'part_missing' });
+  assert.deepEqual([states().home, family.members[2].error.code], ['failed', 'part_missing']);
+  await family.prefetch('home');
+  assert.deepEqual([states().home, family.members[2].error], ['stored', null]);
+});
+
 test('telemetry holds routes, bounded, and no text', async () => {
   const { family } = await open();
   for (let i = 0; i < 300; i += 1) await family.respond([`secret ${i}`]);
@@ -436,7 +503,7 @@ test('a family that is closed in the middle of an answer says so, and no worker 
 
   const fetching = makeGate();
   const second = await open({ site: makeSite(), workers });
-  second.network.faults.set(second.site.manifest.engine.path, [(bytes) => fetching.pass().then(() => new Response(bytes))]);
+  second.network.faults.set(second.site.manifest.engine.path, [faults.held(fetching)]);
   const unborn = second.family.respond(['lights on']);
   await fetching.begun;
   second.family.close();

@@ -7,7 +7,7 @@
 /** @import { EngineSpec } from './types.d.ts' */
 /** @import { PartSource } from './parts.js' */
 
-import { FamilyError } from './errors.js';
+import { FamilyError, OWN_CODES, anySignal } from './errors.js';
 
 export class EngineFile {
   #spec;
@@ -15,6 +15,8 @@ export class EngineFile {
   #signal;
   /** @type {Promise<WebAssembly.Module> | null} */
   #module = null;
+  /** Fires when its file is deleted. */
+  #wanted = new AbortController();
 
   /**
    * @param {EngineSpec} spec
@@ -29,22 +31,24 @@ export class EngineFile {
 
   /** The module; a failure is forgotten, so that the next caller tries again. */
   async compiled() {
-    this.#module ??= this.#compile();
+    const module = (this.#module ??= this.#compile());
     try {
-      return await this.#module;
+      return await module;
     } catch (error) {
-      this.#module = null;
+      if (this.#module === module) this.#module = null;
       throw error;
     }
   }
 
-  /** After its file was deleted. */
+  /** Before its file is deleted. */
   forget() {
     this.#module = null;
+    this.#wanted.abort(new FamilyError('asleep', `${this.#spec.path}: ${OWN_CODES.asleep}`));
+    this.#wanted = new AbortController();
   }
 
   async #compile() {
-    const bytes = await this.#source.obtain(this.#spec, this.#signal);
+    const bytes = await this.#source.obtain(this.#spec, anySignal(this.#signal, this.#wanted.signal));
     try {
       return await WebAssembly.compile(bytes);
     } catch (error) {

@@ -13,7 +13,7 @@
 
 import { respond } from './dispatcher.js';
 import { EngineFile } from './engine_file.js';
-import { FamilyError, asFamilyError, throwIfAborted, untilAborted } from './errors.js';
+import { FamilyError, anySignal, asFamilyError, throwIfAborted, untilAborted } from './errors.js';
 import { createHash } from './hash.js';
 import { completeHost } from './host.js';
 import { KeptFiles } from './kept_files.js';
@@ -140,8 +140,7 @@ export class Family {
    */
   async respond(turns, options = {}) {
     const mine = untilAborted(this.#tail, options.signal).then(async () => {
-      this.#refuseClosed();
-      throwIfAborted(options.signal);
+      throwIfAborted(this.#untilClosed(options.signal));
       const answer = await respond(this.manifest, this.#team, turns, options);
       if (answer.envelope.error_code !== 'empty_turn') this.#remember(answer);
       return answer;
@@ -157,12 +156,9 @@ export class Family {
    * @param {{ signal?: AbortSignal }} [options]
    */
   async prefetch(id, { signal } = {}) {
-    this.#refuseClosed();
+    const mine = this.#untilClosed(signal);
     const member = this.#member(id);
-    await this.#watching(member, undefined, async () => {
-      await this.#source.obtain(this.manifest.engine, signal);
-      await member.fetch(signal).catch((error) => this.#explained(error));
-    });
+    await this.#watching(member, undefined, () => member.fetch(mine).catch((error) => this.#explained(error, mine)));
   }
 
   /** Looks at the store again, which another tab may have changed. */
@@ -175,9 +171,11 @@ export class Family {
     return this.#files.list();
   }
 
-  /** Deletes what only this member needs, and puts it to sleep. @param {string} id */
+  /** Deletes what only this member needs, puts it to sleep and ends downloads of its files. @param {string} id */
   async remove(id) {
     const member = this.#member(id);
+    const [first] = member.spec.delivery.parts;
+    for (const other of this.#members.values()) if (other.parts.some((part) => part === first)) other.stopFetching();
     this.#pool.sleep(member);
     await this.#files.removeMember(member.spec);
   }
@@ -189,6 +187,7 @@ export class Family {
 
   /** Deletes every file of the family and ends its workers. The family stays usable. */
   async removeAll() {
+    for (const member of this.#members.values()) member.stopFetching();
     this.#pool.sleepAll();
     this.#engine.forget();
     await this.#files.removeAll();
@@ -227,7 +226,7 @@ export class Family {
    */
   async #use(spec, options, action) {
     const member = this.#member(spec.id);
-    const signal = options.signal;
+    const signal = this.#untilClosed(options.signal);
     const onWritten = (/** @type {number} */ writtenBytes) =>
       options.onProgress?.({ phase: 'open', member: spec.id, writtenBytes, totalBytes: spec.bytes });
     try {
@@ -235,7 +234,7 @@ export class Family {
         this.#watching(member, options, open),
       );
     } catch (error) {
-      return this.#explained(error);
+      return this.#explained(error, signal);
     }
   }
 
@@ -263,11 +262,17 @@ export class Family {
     }
   }
 
-  /** A part that is gone may mean that the site has moved on. @param {unknown} error @returns {Promise<never>} */
-  async #explained(error) {
+  /**
+   * A part that is gone may mean that the site has moved on.
+   * @param {unknown} error
+   * @param {AbortSignal} signal
+   * @returns {Promise<never>}
+   */
+  async #explained(error, signal) {
     const known = asFamilyError(error, 'worker_lost');
     if (known.code !== 'part_missing' && known.code !== 'part_is_html') throw known;
-    const now = await fetchManifest({ ...this.#manifestSource, signal: this.#closing.signal }).catch(() => null);
+    const now = await fetchManifest({ ...this.#manifestSource, signal }).catch(() => null);
+    throwIfAborted(signal);
     if (!now || now.manifest.release === this.manifest.release) throw known;
     throw new FamilyError('release_changed', 'the site was updated while this page was open; reload it', { cause: known });
   }
@@ -296,8 +301,10 @@ export class Family {
     this.#options.onEvent?.(event);
   }
 
-  #refuseClosed() {
+  /** The signal of one request; refuses if the family was closed. @param {AbortSignal | undefined} signal */
+  #untilClosed(signal) {
     throwIfAborted(this.#closing.signal);
+    return anySignal(this.#closing.signal, signal);
   }
 }
 

@@ -41,6 +41,8 @@ export class Member {
   #channel = null;
   /** Fires when the worker, or the one that is about to be born, must end. */
   #life = new AbortController();
+  /** Fires when files are deleted that its downloads would bring back. */
+  #wanted = new AbortController();
   /** @type {'asleep' | 'opening' | 'ready'} */
   #worker = 'asleep';
   #memoryBytes = 0;
@@ -93,23 +95,32 @@ export class Member {
     };
   }
 
-  /** Fetches what is missing, and stops there. @param {AbortSignal | undefined} signal */
+  /** Fetches what is missing, the engine first, and stops there. @param {AbortSignal} signal */
   async fetch(signal) {
+    const { manifest, source } = this.#options;
+    const mine = anySignal(this.#wanted.signal, signal);
     await this.#noting(async () => {
-      for await (const bytes of this.#options.source.read(this.parts, signal)) void bytes;
+      await source.obtain(manifest.engine, mine);
+      for await (const bytes of source.read(this.parts, mine)) void bytes;
     });
+  }
+
+  /** Ends downloads, those of an opening too: their files are about to be deleted. */
+  stopFetching() {
+    this.#wanted.abort(ended(this.spec));
+    this.#wanted = new AbortController();
   }
 
   /**
    * Starts a worker and rebuilds the member in it while its bytes arrive.
-   * @param {AbortSignal | undefined} signal
+   * @param {AbortSignal} signal
    * @param {OnWritten} onWritten
    */
   async open(signal, onWritten) {
     if (this.isReady) return;
     this.sleep();
     this.#memoryBytes = this.expectedMemoryBytes;
-    const mine = anySignal(this.#life.signal, signal);
+    const mine = anySignal(this.#life.signal, this.#wanted.signal, signal);
     this.#setWorker('opening');
     try {
       await this.#noting(() => this.#build(mine, onWritten));
@@ -139,8 +150,8 @@ export class Member {
    * Ends the worker and frees its memory; the bytes stay in the store.
    * @param {'asleep' | 'closed'} [code] what those who wait for the worker are told
    */
-  sleep(code = 'asleep') {
-    const end = new FamilyError(code, `${this.spec.id}: ${OWN_CODES[code]}`);
+  sleep(code) {
+    const end = ended(this.spec, code);
     this.#life.abort(end);
     this.#life = new AbortController();
     this.#channel?.close(end);
@@ -149,7 +160,7 @@ export class Member {
   }
 
   #awake() {
-    if (!this.#channel) throw new FamilyError('asleep', `${this.spec.id}: ${OWN_CODES.asleep}`);
+    if (!this.#channel) throw ended(this.spec);
     return this.#channel;
   }
 
@@ -229,4 +240,9 @@ export class Member {
     this.#memoryBytes = memoryBytes;
     this.#lastMemoryBytes = memoryBytes;
   }
+}
+
+/** @param {MemberSpec} spec @param {'asleep' | 'closed'} [code] */
+function ended({ id }, code = 'asleep') {
+  return new FamilyError(code, `${id}: ${OWN_CODES[code]}`);
 }

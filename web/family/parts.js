@@ -11,7 +11,7 @@
 /** @import { WithLock } from './locks.js' */
 
 import { downloadPart } from './download.js';
-import { throwIfAborted } from './errors.js';
+import { abortReason, throwIfAborted } from './errors.js';
 
 /**
  * @typedef {object} PartSourceOptions
@@ -62,9 +62,13 @@ export class PartSource {
     const { root, store, withLock } = this.#options;
     throwIfAborted(signal);
     return withLock(`saguaro-part ${root.pathname} ${part.sha256}`, signal, async () => {
-      const stored = await this.#proven(part);
+      const stored = await this.#proven(part, signal);
       if (stored) return stored;
       const bytes = await this.#download(part, signal);
+      if (signal?.aborted) {
+        this.#note(part, 0);
+        throw abortReason(signal);
+      }
       await store.put(part.sha256, bytes);
       return bytes;
     });
@@ -113,14 +117,19 @@ export class PartSource {
     }
   }
 
-  /** What the store has, if it is still good; else the store loses it. @param {Part} part */
-  async #proven(part) {
+  /**
+   * What the store has, if it is still good; else the store loses it.
+   * @param {Part} part
+   * @param {AbortSignal | undefined} signal
+   */
+  async #proven(part, signal) {
     const bytes = await this.#options.store.get(part.sha256);
     if (!bytes) {
       this.#note(part, 0);
       return null;
     }
     if (bytes.byteLength === part.bytes && (await this.#options.hash(bytes)) === part.sha256) {
+      throwIfAborted(signal);
       this.#note(part, part.bytes);
       return bytes;
     }

@@ -35,7 +35,7 @@ export class Pool {
    * Runs `action` on an open member. A worker that dies is replaced once, and `action` starts again.
    * @template T
    * @param {Member} member
-   * @param {{ signal: AbortSignal | undefined, onWritten: OnWritten }} options
+   * @param {{ signal: AbortSignal, onWritten: OnWritten }} options
    * @param {() => Promise<T>} action
    * @param {(open: () => Promise<void>) => Promise<void>} [around] runs the opening, and may watch it
    * @returns {Promise<T>} rejects with `over_budget`, `worker_lost` and whatever opening or `action` throws

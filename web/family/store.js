@@ -22,6 +22,8 @@ export class Store {
   /** @type {Backend | null} */
   #lasting;
   #memory = new MemoryBackend();
+  /** Writes under way. @type {Set<Promise<void>>} */
+  #writes = new Set();
   /** @type {StorageNotice | null} */
   #notice;
   #onNotice;
@@ -70,6 +72,13 @@ export class Store {
 
   /** Keeps the bytes; where the disk refuses, in memory. @param {string} key @param {Uint8Array<ArrayBuffer>} bytes */
   async put(key, bytes) {
+    const write = this.#write(key, bytes);
+    this.#writes.add(write);
+    await write.finally(() => this.#writes.delete(write));
+  }
+
+  /** @param {string} key @param {Uint8Array<ArrayBuffer>} bytes */
+  async #write(key, bytes) {
     if (this.#lasting) {
       try {
         await this.#lasting.put(key, bytes);
@@ -81,8 +90,9 @@ export class Store {
     await this.#memory.put(key, bytes);
   }
 
-  /** @param {string} key */
+  /** After the writes under way, so that none of them brings the file back. @param {string} key */
   async delete(key) {
+    await Promise.allSettled(this.#writes);
     const wasInMemory = await this.#memory.delete(key);
     return (await this.#try((lasting) => lasting.delete(key), false)) || wasInMemory;
   }

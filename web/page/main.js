@@ -137,16 +137,18 @@ function costSentence(all) {
   return `It is on this device and works offline.${each}`;
 }
 
-/** @param {string} id */
+/** False if its files were deleted meanwhile. @param {string} id */
 async function fetchMember(id) {
   try {
     await family?.prefetch(id);
   } catch (error) {
     // The row of the member says what went wrong.
     if (!(error instanceof FamilyError)) throw error;
+    if (error.code === 'asleep') return false;
   } finally {
     refresh();
   }
+  return true;
 }
 
 /** @param {string} id */
@@ -157,8 +159,8 @@ async function removeMember(id) {
 
 async function downloadAll() {
   // Whoever asks for everything wants to keep it; some browsers ask the visitor, some decide alone.
-  await navigator.storage?.persist?.();
-  for (const { id } of family?.members ?? []) await fetchMember(id);
+  await navigator.storage?.persist?.().catch(() => false);
+  for (const { id } of family?.members ?? []) if (!(await fetchMember(id))) return;
 }
 
 async function deleteAll() {
