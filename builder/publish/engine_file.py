@@ -1,6 +1,6 @@
-"""The engine as a published file.
+"""The built WebAssembly modules as files.
 
-Owns: the bytes of the built `engine.wasm` and their hash. Knows nothing of: what the engine does.
+Owns: their bytes and hashes; which of them is published. Knows nothing of: what they do.
 """
 
 from __future__ import annotations
@@ -23,6 +23,15 @@ class EngineFile:
 
 def read_engine() -> EngineFile:
     """The engine of this package. Raises RefusedError (engine_missing, engine_mismatch)."""
-    packaged_module()  # Refuses what is not an engine of this interface version.
-    data = resources.files("builder.runtime").joinpath("engine.wasm").read_bytes()
+    data = _module("engine.wasm")
     return EngineFile(data, hashlib.sha256(data).hexdigest(), ABI_VERSION)
+
+
+def maker_sha256() -> str:
+    """Of the module that makes patches, which is not published. Raises as `read_engine` does."""
+    return hashlib.sha256(_module("maker.wasm")).hexdigest()
+
+
+def _module(name: str) -> bytes:
+    packaged_module(name)  # Refuses what is not a module of this interface version.
+    return resources.files("builder.runtime").joinpath(name).read_bytes()

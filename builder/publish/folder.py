@@ -119,7 +119,7 @@ def write_release(
 
 def files_of(folder: Path, manifest: Manifest) -> list[str]:
     """Every immutable file that belongs to a release: parts, engine, and what lies in its app folder."""
-    parts = [part.path for member in manifest.members for part in member.delivery.parts]
+    parts = [part.path for part in manifest.parts]
     app = [path for path in site_files(folder) if path.startswith(manifest.app.path + "/")]
     return list(dict.fromkeys([*parts, manifest.engine.path, *app]))
 

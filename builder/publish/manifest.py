@@ -24,6 +24,7 @@ MANIFEST_BYTES_MAX = 1024 * 1024
 PART_BYTES_MAX = 25 * 1024 * 1024  # Cloudflare Pages serves no larger file.
 MODEL_BYTES_MAX = 2**32 - 1  # A rebuilt model must fit a 32-bit WebAssembly memory.
 TOOLS_BYTES_MAX = 256 * 1024
+UPGRADES_MAX = 16
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 MemberId = Annotated[str, StringConstraints(pattern=f"^{MEMBER_ID}$")]
@@ -80,6 +81,29 @@ class Delivery(_Record):
         return _require(self, "bytes", self.bytes, sum(part.bytes for part in self.parts))
 
 
+class Piece(_Record):
+    """One part of a file of an earlier release, as visitors have kept it; it is never fetched."""
+
+    bytes: int = Field(ge=1, le=PART_BYTES_MAX)
+    sha256: Sha256
+
+
+class Upgrade(_Record):
+    """A patch from an earlier release's base to this base, for visitors who have kept the earlier one."""
+
+    from_sha256: Sha256
+    from_bytes: ModelBytes
+    from_parts: tuple[Piece, ...] = Field(min_length=1, strict=False)
+    delivery: Delivery
+
+    @model_validator(mode="after")
+    def _sums_up(self) -> Upgrade:
+        _require(self, "delivery.kind", self.delivery.kind, "patch")
+        if len(self.from_parts) == 1:
+            _require(self, "from_parts[0].sha256", self.from_parts[0].sha256, self.from_sha256)
+        return _require(self, "from_bytes", self.from_bytes, sum(piece.bytes for piece in self.from_parts))
+
+
 class Prompt(_Record):
     """What stands around a user's turn (docs/dispatch.md)."""
 
@@ -122,10 +146,25 @@ class Base(Member):
     """Candidate zero; every patch is against it."""
 
     max_new_tokens: int = Field(ge=1, le=65536)
+    upgrades: tuple[Upgrade, ...] = Field(default=(), max_length=UPGRADES_MAX, strict=False)
 
     @model_validator(mode="after")
     def _stands_alone(self) -> Base:
         return _require(self, "delivery.kind", self.delivery.kind, "whole")
+
+    @model_validator(mode="after")
+    def _upgrades_are_worth_it(self) -> Base:
+        seen = {self.sha256}
+        for index, upgrade in enumerate(self.upgrades):
+            field = f"upgrades[{index}]"
+            if upgrade.from_sha256 in seen:
+                found, allowed = upgrade.from_sha256, "no other upgrade's and not the base's own"
+                raise ValueError(f"{field}.from_sha256: is {found!r}, must be {allowed}")
+            if upgrade.delivery.bytes >= self.bytes:
+                allowed = f"less than {self.bytes}, the whole base"
+                raise ValueError(f"{field}.delivery.bytes: is {upgrade.delivery.bytes}, must be {allowed}")
+            seen.add(upgrade.from_sha256)
+        return self
 
 
 class Specialist(Member):
@@ -196,6 +235,14 @@ class Manifest(_Record):
     def members(self) -> tuple[Member, ...]:
         """Base, router if any, specialists in candidate order."""
         return (self.base, *([self.router] if self.router else []), *self.specialists)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Every part that the release names, once each: the members' in their order, then the upgrades'."""
+        deliveries = [member.delivery for member in self.members]
+        deliveries += [upgrade.delivery for upgrade in self.base.upgrades]
+        parts = {part.path: part for delivery in deliveries for part in delivery.parts}
+        return tuple(parts.values())
 
     def member(self, member_id: str) -> Member:
         """The member of that id. Raises ManifestError."""

@@ -14,13 +14,18 @@ from builder.cact.reader import read_container
 from builder.delta.make import DEFAULT_EFFORT
 from builder.errors import UsageError
 from builder.family.family import Family, Member
-from builder.publish.cache import Cache
-from builder.publish.engine_file import EngineFile, read_engine
+from builder.publish.cache import Cache, Made
+from builder.publish.canonical import DECIMALS_MAX
+from builder.publish.engine_file import EngineFile, maker_sha256, read_engine
 from builder.publish.folder import MANIFEST, Written, read_present, write_release
 from builder.publish.manifest import app_path, engine_path, read_manifest, write_manifest
-from builder.publish.members import Delivered, MemberMaker, Progress
+from builder.publish.members import Delivered, MemberMaker, step_count
 from builder.publish.pages import PageSource, build_page, read_page
 from builder.publish.parts import PartSource, cut
+from builder.publish.patches import PatchMaker
+from builder.publish.previous import open_previous
+from builder.publish.steps import Progress, Steps
+from builder.publish.upgrades import Upgraded, UpgradeMaker
 from builder.runtime.engine import NUMERICS
 
 NO_RELEASE = "0" * 64  # Builds the page once before any model, so that what is wrong with it is said at once.
@@ -45,6 +50,24 @@ class MemberCost:
 
 
 @dataclass(frozen=True)
+class UpgradeCost:
+    """What the new base costs a visitor who has an earlier one, or why it costs them the whole base."""
+
+    previous: str
+    from_sha256: str
+    whole_bytes: int
+    delivered_bytes: int | None
+    part_count: int
+    changed_codes: float | None
+    note: str
+
+    @property
+    def share(self) -> float | None:
+        """Delivered bytes as a share of the whole base's."""
+        return None if self.delivered_bytes is None else self.delivered_bytes / self.whole_bytes
+
+
+@dataclass(frozen=True)
 class Report:
     """What a pack made and what it costs; sizes are bytes before any compression by the host."""
 
@@ -52,6 +75,7 @@ class Report:
     name: str
     release: str
     members: tuple[MemberCost, ...]
+    upgrades: tuple[UpgradeCost, ...]
     page_bytes: int
     engine_bytes: int
     manifest_bytes: int
@@ -87,6 +111,8 @@ class Options:
     keep_previous: bool = True
     numerics: str = NUMERICS[0]
     effort: int = DEFAULT_EFFORT
+    previous: tuple[str, ...] = ()
+    """Earlier releases, by folder or address, whose visitors are to pay only for the change of the base."""
 
 
 def pack(family: Family, out: Path, options: Options, progress: Progress) -> Report:
@@ -96,30 +122,38 @@ def pack(family: Family, out: Path, options: Options, progress: Progress) -> Rep
     page = read_page(options.web_folder)
     build_page(page, NO_RELEASE)
     engine = read_engine()
+    earlier = [(where, open_previous(where)) for where in options.previous]
     cache = Cache(options.cache_folder)
     with cache.in_use():
-        report = _pack(family, out, options, page, engine, cache, progress)
+        steps = Steps(cache, progress, step_count(family) + len(earlier))
+        patches = PatchMaker(steps, [engine.sha256, maker_sha256()], options.effort)
+        delivered = MemberMaker(family, steps, patches, jobs=options.jobs).deliver()
+        upgrades = UpgradeMaker(delivered[0].whole, patches, cache).make(earlier)
+        report = _publish(family, out, options, page, engine, delivered, upgrades, steps)
     cache.prune()
     return report
 
 
-def _pack(
+def _publish(
     family: Family,
     out: Path,
     options: Options,
     page: PageSource,
     engine: EngineFile,
-    cache: Cache,
-    progress: Progress,
+    delivered: list[Delivered],
+    upgrades: list[Upgraded],
+    steps: Steps,
 ) -> Report:
-    maker = MemberMaker(family, cache, engine.sha256, progress, jobs=options.jobs, effort=options.effort)
-    delivered = maker.deliver()
     parts = {item.member.id: cut(item.travels.path, options.part_bytes) for item in delivered}
+    patched = {item: cut(item.patch.path, options.part_bytes) for item in upgrades if item.patch}
     fields = _fields(family, delivered, parts, page, engine)
+    if patched:
+        fields["base"]["upgrades"] = [_upgrade_entry(*pair) for pair in patched.items()]
     manifest = write_manifest(fields | {"numerics": options.numerics})
     release = read_manifest(manifest).release
     files = build_page(page, release)
-    immutable: dict[str, bytes | PartSource] = {part.path: part for group in parts.values() for part in group}
+    groups = [*parts.values(), *patched.values()]
+    immutable: dict[str, bytes | PartSource] = {part.path: part for group in groups for part in group}
     immutable[engine_path(engine.sha256)] = engine.data
     immutable |= {path: data for path, data in files.items() if "/" in path}
     replaced = {path: data for path, data in files.items() if "/" not in path} | {MANIFEST: manifest}
@@ -129,12 +163,13 @@ def _pack(
         name=family.name,
         release=release,
         members=tuple(_cost(item, parts[item.member.id]) for item in delivered),
+        upgrades=tuple(_upgrade_cost(item, delivered[0], patched.get(item, [])) for item in upgrades),
         page_bytes=sum(map(len, files.values())),
         engine_bytes=len(engine.data),
         manifest_bytes=len(manifest),
         written=written,
-        made=tuple(sorted(maker.made)),
-        reused=tuple(sorted(maker.reused)),
+        made=tuple(sorted(steps.made)),
+        reused=tuple(sorted(steps.reused)),
     )
 
 
@@ -156,6 +191,19 @@ def _cost(item: Delivered, parts: list[PartSource]) -> MemberCost:
         delivered_bytes=item.travels.byte_count,
         part_count=len(parts),
         changed_codes=item.changed_codes,
+    )
+
+
+def _upgrade_cost(item: Upgraded, base: Delivered, parts: list[PartSource]) -> UpgradeCost:
+    changed_codes = item.changed_codes
+    return UpgradeCost(
+        previous=item.previous,
+        from_sha256=item.from_sha256,
+        whole_bytes=base.whole.byte_count,
+        delivered_bytes=item.patch.byte_count if item.patch else None,
+        part_count=len(parts),
+        changed_codes=None if changed_codes is None else round(changed_codes, DECIMALS_MAX),
+        note=item.note,
     )
 
 
@@ -188,20 +236,13 @@ def _fields(
 
 def _entry(item: Delivered, parts: list[PartSource]) -> dict[str, Any]:
     member = item.member
-    delivery: dict[str, Any] = {
-        "kind": item.kind,
-        "bytes": item.travels.byte_count,
-        "parts": [{"path": part.path, "bytes": part.byte_count, "sha256": part.sha256} for part in parts],
-    }
-    if item.kind == "patch":
-        delivery["sha256"] = item.travels.sha256
     entry: dict[str, Any] = {
         "id": member.id,
         "title": member.title,
         "about": member.about,
         "bytes": item.whole.byte_count,
         "sha256": item.whole.sha256,
-        "delivery": delivery,
+        "delivery": _delivery(item.kind, item.travels, parts),
         "prompt": _prompt(member),
     }
     if member.max_new_tokens is not None:
@@ -209,6 +250,22 @@ def _entry(item: Delivered, parts: list[PartSource]) -> dict[str, Any]:
     if member.role == "specialist":
         entry["changed_codes"] = item.changed_codes
     return entry
+
+
+def _upgrade_entry(item: Upgraded, parts: list[PartSource]) -> dict[str, Any]:
+    assert item.patch is not None
+    return {
+        "from_sha256": item.from_sha256,
+        "from_bytes": item.from_bytes,
+        "from_parts": [piece.model_dump() for piece in item.from_parts],
+        "delivery": _delivery("patch", item.patch, parts),
+    }
+
+
+def _delivery(kind: str, travels: Made, parts: list[PartSource]) -> dict[str, Any]:
+    entries = [{"path": part.path, "bytes": part.byte_count, "sha256": part.sha256} for part in parts]
+    delivery = {"kind": kind, "bytes": travels.byte_count, "parts": entries}
+    return delivery | ({"sha256": travels.sha256} if kind == "patch" else {})
 
 
 def _prompt(member: Member) -> dict[str, Any]:

@@ -18,11 +18,11 @@ from builder.delta.make import DEFAULT_EFFORT, EFFORT_MAX
 from builder.errors import UsageError, plain_text
 from builder.family.family import load_family
 from builder.publish.cache import FOLDER_NAME
-from builder.publish.members import Progress
 from builder.publish.pack import Options, Report, pack
 from builder.publish.pages import default_web_folder
 from builder.publish.parts import PART_BYTES_DEFAULT, parse_part_size
 from builder.publish.report import print_report, report_document
+from builder.publish.steps import Progress
 from builder.runtime.engine import NUMERICS
 
 JOBS_MAX = 64
@@ -63,6 +63,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="remove the files of the release before, which open tabs may still want",
     )
     parser.add_argument(
+        "--previous",
+        action="append",
+        default=[],
+        metavar="SITE_OR_URL",
+        help="an earlier release: its visitors download a patch instead of the new base; may be repeated",
+    )
+    parser.add_argument(
         "--numerics",
         choices=NUMERICS,
         default=NUMERICS[0],
@@ -88,10 +95,14 @@ def run(arguments: argparse.Namespace) -> int:
         keep_previous=not arguments.drop_previous,
         numerics=arguments.numerics,
         effort=arguments.effort,
+        previous=tuple(arguments.previous),
     )
     with _progress() as progress:
         report = pack(load_family(family), out, options, progress)
     print_report(report, Console(soft_wrap=True))
+    for cost in report.upgrades:
+        if cost.note:
+            _write(plain_text(f"pack: no upgrade from {cost.previous}: {cost.note}") + "\n")
     if arguments.json:
         print(json.dumps(report_document(report)))
     _write(plain_text(_last_line(report)) + "\n")

@@ -8,14 +8,16 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from builder.publish.pack import MemberCost, Report
+from builder.files import SHORT_HASH
+from builder.publish.pack import MemberCost, Report, UpgradeCost
 
 COLUMNS = ("member", "travels as", "whole bytes", "delivered bytes", "share", "changed codes", "parts")
 
 
 def print_report(report: Report, console: Console) -> None:
     """A table on a terminal, aligned plain lines elsewhere; then the totals."""
-    rows = [_row(cost) for cost in report.members]
+    upgrades = [_upgrade_row(cost) for cost in report.upgrades if cost.delivered_bytes is not None]
+    rows = [*map(_row, report.members), *upgrades]
     if console.is_terminal:
         table = Table(*COLUMNS[:2], title=report.name, title_justify="left")
         for name in COLUMNS[2:]:
@@ -59,6 +61,19 @@ def report_document(report: Report) -> dict[str, object]:
             }
             for cost in report.members
         ],
+        "upgrades": [
+            {
+                "previous": cost.previous,
+                "from_sha256": cost.from_sha256,
+                "bytes": cost.whole_bytes,
+                "delivered_bytes": cost.delivered_bytes,
+                "share": None if cost.share is None else round(cost.share, 4),
+                "changed_codes": cost.changed_codes,
+                "parts": cost.part_count,
+                "note": cost.note,
+            }
+            for cost in report.upgrades
+        ],
         "totals": {
             "first_visit_bytes": report.first_visit_bytes,
             "family_bytes": report.family_bytes,
@@ -84,6 +99,19 @@ def _row(cost: MemberCost) -> tuple[str, ...]:
         f"{cost.delivered_bytes:,}",
         f"{cost.share:.1%}",
         "" if cost.role == "base" else f"{cost.changed_codes:.1%}",
+        str(cost.part_count),
+    )
+
+
+def _upgrade_row(cost: UpgradeCost) -> tuple[str, ...]:
+    changed_codes = "" if cost.changed_codes is None else f"{cost.changed_codes:.1%}"
+    return (
+        f"base from {cost.from_sha256[:SHORT_HASH]}",
+        "patch",
+        f"{cost.whole_bytes:,}",
+        f"{cost.delivered_bytes:,}",
+        f"{cost.share:.1%}",
+        changed_codes,
         str(cost.part_count),
     )
 

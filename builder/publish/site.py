@@ -1,12 +1,13 @@
-"""A packed site, read back: its manifest and its members, every byte proved on the way.
+"""A release, read back: its manifest and its members, every byte proved on the way.
 
-Owns: `open_site` and `Site`. Knows nothing of: the page, what members are for. Source:
-docs/formats/manifest.md.
+Owns: `Release`, and `Site`, the release in a folder. Knows nothing of: the page, what members are for.
+Source: docs/formats/manifest.md.
 """
 
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from pathlib import Path
 
 from builder.delta import apply_patch
@@ -23,12 +24,10 @@ CODES = {
 }
 
 
-class Site:
-    """One site on disk. Nothing that it returns is unproved, and nothing is kept: each call reads again."""
+class Release(ABC):
+    """One release, wherever it lies. Nothing that it returns is unproved, and nothing is kept."""
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
-        self.folder = folder
-        self.manifest = manifest
+    manifest: Manifest
 
     def member_bytes(self, member_id: str) -> bytes:
         """The complete `.cact` of a member.
@@ -37,11 +36,11 @@ class Site:
         patch that cannot be applied.
         """
         member = self.manifest.member(member_id)
-        data = self.delivered_bytes(member.delivery)
         if member.delivery.kind == "patch":
-            if (found := hashlib.sha256(data).hexdigest()) != member.delivery.sha256:
-                raise _mismatch(member_id, "patch", found, str(member.delivery.sha256))
-            data = apply_patch(self.delivered_bytes(self.manifest.base.delivery), data)
+            patch = self.patch_bytes(member_id, member.delivery)
+            data = apply_patch(self.delivered_bytes(self.manifest.base.delivery), patch)
+        else:
+            data = self.delivered_bytes(member.delivery)
         if (found := hashlib.sha256(data).hexdigest()) != member.sha256:
             raise _mismatch(member_id, "model", found, member.sha256)
         _require_size(member_id, data, member.bytes)
@@ -51,17 +50,43 @@ class Site:
         """The parts of a delivery, each proved, joined."""
         return b"".join(self.part_bytes(part) for part in delivery.parts)
 
+    def patch_bytes(self, name: str, delivery: Delivery) -> bytes:
+        """A patch, proved; `name` is whose. Raises ManifestError."""
+        data = self.delivered_bytes(delivery)
+        if (found := hashlib.sha256(data).hexdigest()) != delivery.sha256:
+            raise _mismatch(name, "patch", found, str(delivery.sha256))
+        return data
+
     def part_bytes(self, part: Part) -> bytes:
         """One part. Raises ManifestError if it is not there or not what its name says."""
         return self.file_bytes(part.path, part.sha256, part.bytes)
 
     def file_bytes(self, path: str, sha256: str, byte_count: int) -> bytes:
-        """One immutable file of the site, proved."""
+        """One immutable file of the release, proved."""
         data = self._read(path, byte_count)
         if (found := hashlib.sha256(data).hexdigest()) != sha256:
-            raise _mismatch(self.folder / path, "sha256", found, sha256, code="part_hash_mismatch")
+            raise _mismatch(self._name(path), "sha256", found, sha256, code="part_hash_mismatch")
         _require_size(path, data, byte_count)
         return data
+
+    @abstractmethod
+    def _read(self, path: str, byte_count: int) -> bytes:
+        """At most `byte_count` bytes. Raises ManifestError for a file that is not there or longer."""
+
+    @abstractmethod
+    def _name(self, path: str) -> str:
+        """What to call a file in a sentence."""
+
+
+class Site(Release):
+    """The release in a folder; each call reads again."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder = folder
+        self.manifest = manifest
+
+    def _name(self, path: str) -> str:
+        return str(self.folder / path)
 
     def _read(self, path: str, byte_count: int) -> bytes:
         place = self.folder / path

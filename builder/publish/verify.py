@@ -14,18 +14,23 @@ from typing import ParamSpec
 from builder.errors import RefusedError, SaguaroError, refusal
 from builder.files import read_regular
 from builder.publish.folder import MANIFEST, PREVIOUS, files_of, is_ours, site_files
-from builder.publish.manifest import MANIFEST_BYTES_MAX, PART_BYTES_MAX, Manifest, Part, read_manifest
+from builder.publish.manifest import MANIFEST_BYTES_MAX, PART_BYTES_MAX, Delivery, Manifest, read_manifest
 from builder.publish.pages import INDEX, SERVICE_WORKER, has_integrity, is_sealed, precache_of
 from builder.publish.site import Site, open_site
+from builder.publish.upgrades import prove_upgrade
 
 Arguments = ParamSpec("Arguments")
 
 
 @dataclass
 class Verdict:
-    """What was found; `models` are (id, bytes, sha256) of what was proved, `foreign` files are not ours."""
+    """What was found; `models` are (id, bytes, sha256) of what was proved, `foreign` files are not ours.
+
+    `upgrades` are (sha256 of the earlier base, bytes of the patch, whether it was applied here).
+    """
 
     models: list[tuple[str, int, str]] = field(default_factory=list)
+    upgrades: list[tuple[str, int, bool]] = field(default_factory=list)
     part_count: int = 0
     mismatches: list[str] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
@@ -38,6 +43,7 @@ def verify(folder: Path) -> Verdict:
     checks.engine()
     checks.page()
     checks.previous()
+    checks.upgrades()
     checks.strays()
     return checks.verdict
 
@@ -49,14 +55,16 @@ class _Checks:
         self.verdict = Verdict()
         self._site, self._folder, self._manifest = site, site.folder, site.manifest
         self._needed = {MANIFEST, INDEX, SERVICE_WORKER}
+        self._good: dict[str, bool] = {}
+        self._earlier: Site | None = None
 
     def models(self) -> None:
         """Every part, then every model whose parts are sound: one damaged part is told once."""
-        good = self._parts(self._manifest)
-        self.verdict.part_count = len(good)
-        base_is_good = all(good[part.path] for part in self._manifest.base.delivery.parts)
+        self._parts(self._manifest)
+        self.verdict.part_count = len(self._good)
+        base_is_good = self._is_good(self._manifest.base.delivery)
         for member in self._manifest.members:
-            if base_is_good and all(good[part.path] for part in member.delivery.parts):
+            if base_is_good and self._is_good(member.delivery):
                 proof = (member.id, member.bytes, member.sha256)
                 if self._attempt(self._site.member_bytes, member.id):
                     self.verdict.models.append(proof)
@@ -100,6 +108,15 @@ class _Checks:
             self._parts(kept[0])
             self._engine(kept[0])
             self._needed.update(files_of(self._folder, kept[0]))
+            self._earlier = Site(self._folder, kept[0])
+
+    def upgrades(self) -> None:
+        """Each upgrade is bound to its two bases; where the earlier one is kept here, it is applied to it."""
+        for upgrade in self._manifest.base.upgrades:
+            earlier = self._earlier if self._has_base(self._earlier, upgrade.from_sha256) else None
+            proof = (upgrade.from_sha256, upgrade.delivery.bytes, earlier is not None)
+            if self._is_good(upgrade.delivery) and self._attempt(prove_upgrade, self._site, upgrade, earlier):
+                self.verdict.upgrades.append(proof)
 
     def strays(self) -> None:
         """Files of ours that no release names; files of other names are the deployment's."""
@@ -111,12 +128,20 @@ class _Checks:
             else:
                 self.verdict.foreign.append(path)
 
-    def _parts(self, manifest: Manifest) -> dict[str, bool]:
-        parts: dict[str, Part] = {
-            part.path: part for member in manifest.members for part in member.delivery.parts
-        }
-        self._needed.update(parts)
-        return {path: self._attempt(self._site.part_bytes, part) for path, part in parts.items()}
+    def _parts(self, manifest: Manifest) -> None:
+        """Prove each part once, whatever names it."""
+        for part in manifest.parts:
+            self._needed.add(part.path)
+            if part.path not in self._good:
+                self._good[part.path] = self._attempt(self._site.part_bytes, part)
+
+    def _has_base(self, site: Site | None, sha256: str) -> bool:
+        """Whether this is the base of a release here, every part of it sound."""
+        base = site.manifest.base if site else None
+        return base is not None and base.sha256 == sha256 and self._is_good(base.delivery)
+
+    def _is_good(self, delivery: Delivery) -> bool:
+        return all(self._good[part.path] for part in delivery.parts)
 
     def _engine(self, manifest: Manifest) -> None:
         engine = manifest.engine

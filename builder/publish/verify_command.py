@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from builder.errors import plain_text, some_names
-from builder.files import artifact_line
+from builder.files import SHORT_HASH, artifact_line
 from builder.publish.verify import Verdict, verify
 
 
@@ -23,6 +23,9 @@ def run(arguments: argparse.Namespace) -> int:
     verdict = verify(arguments.site)
     for member_id, byte_count, sha256 in verdict.models:
         print(artifact_line(member_id, byte_count, sha256))
+    for from_sha256, byte_count, is_applied in verdict.upgrades:
+        how = "applied" if is_applied else "bound; the earlier base is not here"
+        print(f"base from {from_sha256[:SHORT_HASH]}  {byte_count:,} bytes  {how}")
     for sentence in verdict.mismatches:
         print(plain_text(sentence), file=sys.stderr)
     if verdict.foreign:
@@ -37,6 +40,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _document(verdict: Verdict) -> dict[str, object]:
     return {
         "models": [{"id": name, "bytes": size, "sha256": sha256} for name, size, sha256 in verdict.models],
+        "upgrades": [
+            {"from_sha256": sha256, "bytes": size, "applied": is_applied}
+            for sha256, size, is_applied in verdict.upgrades
+        ],
         "parts": verdict.part_count,
         "mismatches": verdict.mismatches,
         "foreign": verdict.foreign,

@@ -82,9 +82,17 @@ def test_pack_json_is_one_document_on_the_last_line(run: Run, packable: House) -
 
 def test_document_names_every_key_of_the_report_and_every_option(run: Run, packable: House) -> None:
     text = (Path(__file__).parents[2] / "docs" / "publish.md").read_text(encoding="utf-8")
-    _, out, _ = run(*pack_words(packable, "--json"))
+    run(*pack_words(packable))
+    _, out, _ = run(*pack_words(packable, "--json", "--previous", packable.folder / "site"))
     document = json.loads(out.splitlines()[-1])
-    keys = [*document, *document["members"][0], *document["totals"], *document["steps"], *document["files"]]
+    keys = [
+        *document,
+        *document["members"][0],
+        *document["upgrades"][0],
+        *document["totals"],
+        *document["steps"],
+        *document["files"],
+    ]
     assert [key for key in keys if f'"{key}"' not in text] == []
     for command in ("pack", "verify", "serve"):
         options = re.findall(r"--[a-z-]+", run(command, "--help")[1])

@@ -19,8 +19,8 @@ from builder.cact.writer import Blob, blobs_of, write_container
 from builder.errors import ContainerError, FamilyError, RefusedError
 from builder.family.export import Exporters
 from builder.family.family import load_family
-from builder.publish import members
 from builder.publish import pack as pack_module
+from builder.publish import patches
 from builder.publish.engine_file import read_engine
 from builder.publish.folder import site_files
 from builder.publish.manifest import PART_BYTES_MAX, read_manifest
@@ -90,8 +90,8 @@ def test_patch_travels_when_it_is_smaller(house: House, tmp_path: Path) -> None:
 def test_whole_file_travels_when_the_patch_is_not_smaller(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(members, "make_patch", lambda base, target, **options: target)
-    monkeypatch.setattr(members, "apply_patch", lambda base, patch: patch)
+    monkeypatch.setattr(patches, "make_patch", lambda base, target, **options: target)
+    monkeypatch.setattr(patches, "apply_patch", lambda base, patch: patch)
     report = house.pack(tmp_path / "site", cache_folder=tmp_path / "cold")
     assert [cost.kind for cost in report.members] == ["whole"] * 4
     assert report.whole_bytes == report.family_bytes == 4 * MODEL_BYTES
@@ -101,8 +101,8 @@ def test_whole_file_travels_when_the_patch_is_not_smaller(
 def test_patch_that_does_not_give_the_member_back_is_never_published(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(members, "apply_patch", lambda base, patch: base)
-    with pytest.raises(RefusedError, match="does not give the member back"):
+    monkeypatch.setattr(patches, "apply_patch", lambda base, patch: base)
+    with pytest.raises(RefusedError, match="does not give the model back"):
         house.pack(tmp_path / "site", cache_folder=tmp_path / "cold")
     assert not (tmp_path / "site").exists()
 
@@ -143,8 +143,8 @@ def test_other_engine_makes_the_patches_again(
     data = engine.data + b"\x00\x03\x02no"  # A custom section changes the file and not what it does.
     other = dataclasses.replace(engine, data=data, sha256=hashlib.sha256(data).hexdigest())
     monkeypatch.setattr(pack_module, "read_engine", lambda: other)
-    monkeypatch.setattr(members, "make_patch", lambda base, target, **options: target)
-    monkeypatch.setattr(members, "apply_patch", lambda base, patch: patch)
+    monkeypatch.setattr(patches, "make_patch", lambda base, target, **options: target)
+    monkeypatch.setattr(patches, "apply_patch", lambda base, patch: patch)
     assert len(house.pack(tmp_path / "site").made) == 3
 
 
@@ -161,7 +161,7 @@ def test_interrupted_pack_leaves_the_old_site_and_the_next_one_goes_on(
     house.pack(tmp_path / "site")
     before = tree(tmp_path / "site")
     shutil.rmtree(house.folder / "cache")
-    make = members.make_patch
+    make = patches.make_patch
     made: list[int] = []
 
     def interrupted(base: bytes, target: bytes, **options: int) -> bytes:
@@ -170,11 +170,11 @@ def test_interrupted_pack_leaves_the_old_site_and_the_next_one_goes_on(
         made.append(1)
         return make(base, target, **options)
 
-    monkeypatch.setattr(members, "make_patch", interrupted)
+    monkeypatch.setattr(patches, "make_patch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         house.pack(tmp_path / "site", jobs=1, part_bytes=4096)
     assert tree(tmp_path / "site") == before
-    monkeypatch.setattr(members, "make_patch", make)
+    monkeypatch.setattr(patches, "make_patch", make)
     assert len(house.pack(tmp_path / "site").reused) == 1
     assert tree(tmp_path / "site") == before
 
@@ -228,8 +228,8 @@ def test_adapter_seed_reaches_the_patch_maker(
         return (models / f"{member.id}.cact").read_bytes()
 
     monkeypatch.setattr(Exporters, "export", exported)
-    monkeypatch.setattr(members, "make_patch", spy)
-    monkeypatch.setattr(members, "apply_patch", lambda base, patch: patch)
+    monkeypatch.setattr(patches, "make_patch", spy)
+    monkeypatch.setattr(patches, "apply_patch", lambda base, patch: patch)
     options = Options(part_bytes=2**20, jobs=1, cache_folder=tmp_path / "cache", web_folder=web(), effort=0)
     for seed in ("77", "null"):
         save_file(tensors, tmp_path / "router.lora.safetensors", metadata | {"seed": seed})

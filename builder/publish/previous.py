@@ -1,0 +1,126 @@
+"""Earlier releases of a family, by folder or by address: what an upgrade starts from.
+
+Owns: telling the two apart, and reading over http(s): the manifest bounds the sizes, hashes prove what came.
+Knows nothing of: patches. Source: docs/publish.md, "Returning visitors".
+"""
+
+from __future__ import annotations
+
+import http.client
+import re
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+from builder.errors import ManifestError, UsageError, plain_text, refusal
+from builder.files import LFS_POINTER
+from builder.publish.folder import MANIFEST
+from builder.publish.manifest import MANIFEST_BYTES_MAX, Manifest, read_manifest
+from builder.publish.site import Release, open_site
+
+SILENCE_SECONDS = 30.0
+"""A host that sends no byte for this long is given up."""
+SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
+
+
+def open_previous(where: str) -> Release:
+    """The release in a site's folder or at its address, its manifest read and proved.
+
+    Raises UsageError for what is neither, ManifestError if there is no sound manifest.
+    """
+    if SCHEME.match(where):
+        return open_address(where)
+    if not (Path(where) / MANIFEST).is_file():
+        raise _no_release(where if Path(where).is_dir() else f"{where}, which is not there")
+    return open_site(where)
+
+
+def open_address(address: str) -> Release:
+    """The release whose `family.json` lies at this http(s) address, with or without that name."""
+    root = _root_of(address)
+    name = root + MANIFEST
+    return RemoteSite(root, read_manifest(fetch(name, MANIFEST_BYTES_MAX), name))
+
+
+class RemoteSite(Release):
+    """The release at an address that ends in a slash; each call asks the host again."""
+
+    def __init__(self, root: str, manifest: Manifest) -> None:
+        self._root = root
+        self.manifest = manifest
+
+    def _name(self, path: str) -> str:
+        return self._root + path
+
+    def _read(self, path: str, byte_count: int) -> bytes:
+        data = fetch(self._name(path), byte_count)
+        if data.startswith(LFS_POINTER):
+            sentence = f"{self._name(path)}: is a Git LFS pointer; the host does not serve LFS files"
+            raise ManifestError(sentence, code="part_is_lfs_pointer")
+        return data
+
+
+def fetch(address: str, bytes_max: int) -> bytes:
+    """What a host has there, at most this long.
+
+    Raises ManifestError: part_missing, server_error, network, part_too_long.
+    """
+    request = urllib.request.Request(address, headers={"Accept-Encoding": "identity"})
+    try:
+        with _open(request) as response:
+            data = response.read(bytes_max + 1)
+            if len(data) <= bytes_max and response.length:  # It ended before the length that was announced.
+                raise http.client.IncompleteRead(data, response.length)
+    except urllib.error.HTTPError as error:
+        code = "server_error" if error.code >= 500 else "part_missing"
+        sentence = refusal(address, "status", found=error.code, allowed="200")
+        raise ManifestError(sentence, code=code) from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise ManifestError(f"{address}: cannot be read: {plain_text(str(reason))}", code="network") from None
+    if len(data) > bytes_max:
+        sentence = refusal(address, "size", found="larger", allowed=f"at most {bytes_max} bytes")
+        raise ManifestError(sentence, code="part_too_long")
+    return data
+
+
+def _open(request: urllib.request.Request) -> http.client.HTTPResponse:
+    """As urllib does it, but for http and https alone: a redirect leads to no file and no other protocol."""
+    opener = urllib.request.OpenerDirector()
+    handlers: list[Callable[[], urllib.request.BaseHandler]] = [
+        urllib.request.ProxyHandler,
+        urllib.request.UnknownHandler,
+        urllib.request.HTTPHandler,
+        urllib.request.HTTPSHandler,
+        urllib.request.HTTPDefaultErrorHandler,
+        urllib.request.HTTPRedirectHandler,
+        urllib.request.HTTPErrorProcessor,
+    ]
+    for handler in handlers:
+        opener.add_handler(handler())
+    return cast(http.client.HTTPResponse, opener.open(request, timeout=SILENCE_SECONDS))
+
+
+def _root_of(address: str) -> str:
+    """The folder that `family.json` lies in. Raises UsageError for what is no plain http(s) address."""
+    try:
+        parts = urllib.parse.urlsplit(address)
+        is_plain = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        is_plain = False
+    if not is_plain or parts.query or parts.fragment or "@" in parts.netloc or not _is_printable(address):
+        raise _no_release(address)
+    path = parts.path.removesuffix(MANIFEST).rstrip("/") + "/"
+    return urllib.parse.urlunsplit((parts.scheme, parts.netloc, path, "", ""))
+
+
+def _no_release(found: str) -> UsageError:
+    allowed = f"a site's folder with its {MANIFEST}, or its address, such as https://example.org/models/"
+    return UsageError(f"--previous: is {plain_text(found)}, must be {allowed}")
+
+
+def _is_printable(address: str) -> bool:
+    return address.isascii() and address.isprintable() and " " not in address
