@@ -146,7 +146,7 @@ export class Family {
       return answer;
     });
     // The next response waits for this one and for those before it, even if this one gives up waiting.
-    this.#tail = Promise.allSettled([this.#tail, mine]);
+    this.#tail = Promise.allSettled([this.#tail, mine]).then(() => undefined);
     return mine;
   }
 
