@@ -140,6 +140,21 @@ export function makeCaches({ refuse = null, denied = false, writing = async () =
   return caches;
 }
 
+const refusal = () => new DOMException('denied', 'SecurityError');
+
+/** Web Locks where site data is blocked: some browsers reject, some throw. */
+export const blockedLocks = {
+  rejecting: { request: () => Promise.reject(refusal()), query: () => Promise.reject(refusal()) },
+  throwing: {
+    request: () => {
+      throw refusal();
+    },
+    query: () => {
+      throw refusal();
+    },
+  },
+};
+
 export const quotaExceeded = () => new DOMException('full', 'QuotaExceededError');
 
 /**

@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import v8 from 'node:v8';
+import vm from 'node:vm';
 
 import { openFamily } from '../../web/family/index.js';
-import { ROOT, faults, makeCaches, makeGate, makeNetwork, makeOptions, makeSite, makeWorkers } from './fakes.js';
+import { ROOT, blockedLocks, faults, makeCaches, makeGate, makeNetwork, makeOptions, makeSite, makeWorkers } from './fakes.js';
 
 const LOGS = { base: [-1, -3, -4], home: [-3, -1, -4], media: [-3, -4, -1] };
 const CALL = '<tool_call>[{"name":"set_light","arguments":{"room":"bedroom"}}]</tool_call>';
@@ -327,6 +329,18 @@ describe('the store', () => {
     assert.equal((await family.respond(['lights on'])).envelope.member, 'home');
   });
 
+  for (const [how, locks] of Object.entries(blockedLocks)) {
+    test(`answers from memory where site data is blocked, locks too (${how})`, async () => {
+      const network = makeNetwork(makeSite());
+      const options = makeOptions({ network, caches: makeCaches({ denied: true }), workers: makeWorkers(turned('home')) });
+      options.host.locks = locks;
+      const family = await openFamily(`${ROOT}family.json`, options);
+      assert.equal((await family.respond(['lights on'])).envelope.member, 'home');
+      assert.deepEqual(family.status().storage, { kind: 'memory', notice: 'denied' });
+      family.close();
+    });
+  }
+
   test('lists, removes one member, removes all', async () => {
     const { family, states } = await open();
     await family.prefetch('home');
@@ -482,6 +496,17 @@ test('telemetry holds routes, bounded, and no text', async () => {
   assert.deepEqual(Object.keys(records[0]).sort(), ['effective', 'ids', 'overflow', 'reason', 'scores', 'selected']);
   assert.doesNotMatch(JSON.stringify(records), /secret|set_light/);
   assert.deepEqual(family.telemetry.summarize(), { response_count: 256, anchor_count: 0, specialist_count: 256, overflow_count: 0 });
+});
+
+test('an answer that was given is not kept alive', async () => {
+  v8.setFlagsFromString('--expose-gc');
+  const collect = vm.runInNewContext('gc');
+  const { family } = await open();
+  const ask = async () => new WeakRef(await family.respond(['lights on']));
+  const answers = [await ask(), await ask()];
+  await new Promise((resolve) => setImmediate(resolve));
+  collect();
+  assert.deepEqual(answers.map((answer) => answer.deref()), [undefined, undefined]);
 });
 
 test('a closed family ends its workers and refuses', async () => {

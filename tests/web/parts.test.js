@@ -6,7 +6,7 @@ import { completeHost } from '../../web/family/host.js';
 import { createLocks } from '../../web/family/locks.js';
 import { PartSource } from '../../web/family/parts.js';
 import { Store } from '../../web/family/store.js';
-import { ROOT, faults, hex, makeCaches, makeNetwork, makeOptions, makeSite, quotaExceeded } from './fakes.js';
+import { ROOT, blockedLocks, faults, hex, makeCaches, makeNetwork, makeOptions, makeSite, quotaExceeded } from './fakes.js';
 
 async function makeSource({ site = makeSite(), caches = makeCaches() } = {}) {
   const network = makeNetwork(site);
@@ -126,6 +126,45 @@ test('parts are read in order, one ahead', async () => {
   assert.deepEqual(network.requests, parts.map(({ path }) => path));
   assert.equal(hex((await reader.next()).value), parts[1].sha256);
   assert.equal((await reader.next()).done, true);
+});
+
+describe('locks that the browser refuses are replaced by this tab’s own', () => {
+  for (const [how, locks] of Object.entries(blockedLocks)) {
+    test(how, async () => {
+      const withLock = createLocks(locks);
+      const log = [];
+      const action = (name) => async () => {
+        log.push(`${name} begins`);
+        await new Promise((resolve) => setImmediate(resolve));
+        log.push(`${name} ends`);
+        return name;
+      };
+      const both = [withLock('part', undefined, action('a')), withLock('part', undefined, action('b'))];
+      assert.deepEqual(await Promise.all(both), ['a', 'b']);
+      assert.deepEqual(log, ['a begins', 'a ends', 'b begins', 'b ends']);
+      await assert.rejects(withLock('part', AbortSignal.abort(), action('c')), { code: 'aborted' });
+    });
+  }
+
+  test('but an action that fails by itself does not run twice', async () => {
+    const withLock = createLocks({ request: async (name, options, action) => action() });
+    let count = 0;
+    const action = async () => {
+      count += 1;
+      throw new Error('its own');
+    };
+    await assert.rejects(withLock('part', undefined, action), /its own/);
+    assert.equal(count, 1);
+  });
+
+  test('and an abort in the queue is an abort', async () => {
+    const controller = new AbortController();
+    const queue = (name, { signal }) =>
+      new Promise((_, reject) => signal.addEventListener('abort', () => reject(new DOMException('', 'AbortError'))));
+    const waiting = createLocks({ request: queue })('part', controller.signal, async () => assert.fail('must not run'));
+    controller.abort();
+    await assert.rejects(waiting, { code: 'aborted' });
+  });
 });
 
 describe('storage that refuses is replaced by memory, and says so', () => {

@@ -252,6 +252,8 @@ def test_storage_that_is_denied_is_replaced_by_memory(visit) -> None:
     chat.ask(QUESTION[0])
     assert chat.note().startswith("Home answered")
     assert "in this tab’s memory" in chat.page.inner_text("#device-sum")
+    chat.page.click("#download-all")
+    chat.wait_for_state("media", "stored")
 
 
 def test_a_full_disk_is_said_and_does_not_stop_the_answer(visit, server) -> None:

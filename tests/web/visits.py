@@ -18,10 +18,18 @@ OPEN_FAMILY = """async ([app, options]) => {
   globalThis.family = await openFamily('family.json', { retryMs: 5, onEvent, ...options });
 }"""
 
-# What a private window of some browsers does. An empty page before the first one has no `caches` at all.
-DENIED_STORAGE = """if (globalThis.caches) {
-  caches.open = () => Promise.reject(new DOMException('denied', 'SecurityError'));
-}"""
+# What browsers do that block a site's data. An empty page before the first one has none of this at all.
+DENIED_STORAGE = """
+const denied = () => new DOMException('denied', 'SecurityError');
+const deny = () => Promise.reject(denied());
+for (const name of ['open', 'has', 'keys', 'match', 'delete']) if (globalThis.caches) caches[name] = deny;
+for (const name of ['request', 'query']) if (navigator.locks) navigator.locks[name] = deny;
+if (navigator.serviceWorker) navigator.serviceWorker.register = deny;
+if (navigator.storage) navigator.storage.persist = deny;
+for (const name of ['localStorage', 'sessionStorage', 'indexedDB']) {
+  Object.defineProperty(globalThis, name, { get() { throw denied(); } });
+}
+"""
 
 RESPOND = """async ([turns, abortAt, options]) => {
   const [tokens, phases, controller] = [[], [], new AbortController()];

@@ -1,5 +1,5 @@
 /**
- * One at a time per name: across tabs with Web Locks, within this tab where the browser has none.
+ * One at a time per name: across tabs with Web Locks, within this tab where the browser has none or refuses them.
  *
  * Owns: the queue of the second case. Knows nothing of: what is guarded.
  */
@@ -10,15 +10,24 @@ import { throwIfAborted } from './errors.js';
 
 /** @param {LockManager | undefined} locks @returns {WithLock} */
 export function createLocks(locks) {
-  if (!locks) return createLocalLocks();
+  const withLocalLock = createLocalLocks();
+  if (!locks) return withLocalLock;
   return async (name, signal, action) => {
     throwIfAborted(signal);
+    let hasBegun = false;
     // The lock manager's types lose the action's result type; the variable keeps it.
     /** @type {Awaited<ReturnType<typeof action>> | undefined} */
     let result;
-    await locks.request(name, signal ? { signal } : {}, async () => {
-      result = await action();
-    });
+    try {
+      await locks.request(name, signal ? { signal } : {}, async () => {
+        hasBegun = true;
+        result = await action();
+      });
+    } catch (error) {
+      throwIfAborted(signal);
+      if (hasBegun) throw error;
+      return withLocalLock(name, signal, action);
+    }
     return /** @type {Awaited<ReturnType<typeof action>>} */ (result);
   };
 }

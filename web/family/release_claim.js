@@ -17,14 +17,20 @@ export class ReleaseClaim {
     this.#prefix = `saguaro-release ${site} `;
     this.#name = this.#prefix + release;
     const held = new Promise((resolve) => (this.#release = () => resolve(undefined)));
-    void locks?.request(this.#name, { mode: 'shared' }, () => held).catch(() => undefined);
+    // Browsers that block site data refuse: some throw, some reject.
+    const claim = async () => locks?.request(this.#name, { mode: 'shared' }, () => held);
+    claim().catch(() => undefined);
   }
 
   /** Whether no tab has another release open; false where nobody can know. */
   async isAlone() {
     if (!this.#locks) return false;
-    const { held = [] } = await this.#locks.query();
-    return held.every(({ name }) => !name?.startsWith(this.#prefix) || name === this.#name);
+    try {
+      const { held = [] } = await this.#locks.query();
+      return held.every(({ name }) => !name?.startsWith(this.#prefix) || name === this.#name);
+    } catch {
+      return false;
+    }
   }
 
   /** Lets go. */
