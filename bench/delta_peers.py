@@ -3,28 +3,86 @@
     python -m bench.delta_peers TOOL encode BASE TARGET PATCH
     python -m bench.delta_peers TOOL decode BASE PATCH TARGET
 
-Prints the CPU seconds of the call itself (not of Python's start) and the process's peak memory in MB. Owns:
-the Python peers. The honest opponents of a codec that knows codes are `subtract`, which subtracts nibble by
-nibble in CQ tensors before xz, and bsdiff4.
+Prints the CPU seconds of the call itself (not of Python's start) and the process's peak memory in MB; for a
+program, both are the program's. Owns: the peers, and what each is here. The honest opponents of a codec that
+knows codes are `subtract`, which subtracts nibble by nibble in CQ tensors before xz, and bsdiff4.
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.metadata
+import importlib.util
 import lzma
+import resource
+import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import bsdiff4
 import numpy as np
-import zstandard
 
 from builder.cact.layout import Kind
 from builder.cact.reader import read_container
 from builder.delta import apply_patch, make_patch
 
-ULTRA_WINDOW = 27
+ZSTD_WINDOW_LOG = 27
+"""128 MiB: base and target of the full-size family fit."""
+
+XDELTA3 = ("xdelta3", "-f", "-B", "134217728")
+
+Call = Callable[[bytes, bytes], bytes]
+Words = Callable[[str, str, str], list[str]]
+
+
+@dataclass(frozen=True)
+class Tool:
+    """Python code for both directions; its `package` may be missing here."""
+
+    encode: Call
+    decode: Call
+    about: str
+    package: str | None = None
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it can be run."""
+        return self.package is None or importlib.util.find_spec(self.package) is not None
+
+    @property
+    def source(self) -> str:
+        """What was measured, or why nothing was."""
+        if not self.is_here:
+            return f"not installed: Python's {self.package}"
+        return f"{self.about} {importlib.metadata.version(self.package)}" if self.package else self.about
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program's words for both directions, from the paths of base, what is given and what comes out."""
+
+    encode: Words
+    decode: Words
+    about: str
+
+    @property
+    def name(self) -> str:
+        """What is looked for."""
+        return self.encode("", "", "")[0]
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it can be run."""
+        return shutil.which(self.name) is not None
+
+    @property
+    def source(self) -> str:
+        """What was measured, or why nothing was."""
+        return self.about if self.is_here else f"not installed: the program {self.name}"
 
 
 def _differences(base: bytes, other: bytes, sign: int) -> bytes:
@@ -41,53 +99,104 @@ def _differences(base: bytes, other: bytes, sign: int) -> bytes:
     return result.tobytes()
 
 
-def _zstd(level: int, base: bytes) -> zstandard.ZstdCompressor:
+def _module(name: str) -> Any:
+    return importlib.import_module(name)
+
+
+def _zstd(level: int, base: bytes, target: bytes) -> bytes:
+    zstandard = _module("zstandard")
     dictionary = zstandard.ZstdCompressionDict(base, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
     parameters = zstandard.ZstdCompressionParameters.from_level(
-        level, window_log=ULTRA_WINDOW, enable_ldm=True, source_size=len(base)
+        level, window_log=ZSTD_WINDOW_LOG, enable_ldm=True, source_size=len(target)
     )
-    return zstandard.ZstdCompressor(dict_data=dictionary, compression_params=parameters)
+    compressor = zstandard.ZstdCompressor(dict_data=dictionary, compression_params=parameters)
+    return bytes(compressor.compress(target))
 
 
 def _unzstd(base: bytes, patch: bytes) -> bytes:
+    zstandard = _module("zstandard")
     dictionary = zstandard.ZstdCompressionDict(base, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
-    decompressor = zstandard.ZstdDecompressor(dict_data=dictionary, max_window_size=2**ULTRA_WINDOW)
-    return decompressor.decompress(patch, max_output_size=2 * len(base) + 2**20)
+    decompressor = zstandard.ZstdDecompressor(dict_data=dictionary, max_window_size=2**ZSTD_WINDOW_LOG)
+    return bytes(decompressor.decompress(patch, max_output_size=2 * len(base) + 2**20))
 
 
-Call = Callable[[bytes, bytes], bytes]
-TOOLS: dict[str, tuple[Call, Call]] = {
-    "saguaro-0": (lambda base, target: make_patch(base, target, effort=0), apply_patch),
-    "saguaro-1": (lambda base, target: make_patch(base, target, effort=1), apply_patch),
-    "saguaro-3": (lambda base, target: make_patch(base, target, effort=3), apply_patch),
-    "saguaro-5": (lambda base, target: make_patch(base, target, effort=5), apply_patch),
-    "saguaro-5-unseeded": (
-        lambda base, target: make_patch(base, target, effort=5, adapter_seed=2**32 - 1),
+def _saguaro(effort: int, adapter_seed: int = 0) -> Tool:
+    return Tool(
+        lambda base, target: make_patch(base, target, effort=effort, adapter_seed=adapter_seed),
         apply_patch,
-    ),
-    "bsdiff4": (bsdiff4.diff, bsdiff4.patch),
-    "subtract-xz-9": (
+        f"effort {effort}" + (", start of the adapter unknown" if adapter_seed else ""),
+    )
+
+
+def _zstd_tool(level: int) -> Tool:
+    about = f"zstd -{level}, base as raw dictionary (as --patch-from), window 2^{ZSTD_WINDOW_LOG}, zstandard"
+    return Tool(lambda base, target: _zstd(level, base, target), _unzstd, about, package="zstandard")
+
+
+TOOLS: dict[str, Tool | Program] = {
+    "saguaro-0": _saguaro(0),
+    "saguaro-1": _saguaro(1),
+    "saguaro-3": _saguaro(3),
+    "saguaro-5": _saguaro(5),
+    "saguaro-5-unseeded": _saguaro(5, 2**32 - 1),
+    "subtract-xz-9": Tool(
         lambda base, target: lzma.compress(_differences(base, target, -1), preset=9),
         lambda base, patch: _differences(base, lzma.decompress(patch), 1),
+        "codes subtracted modulo 16, then xz -9",
     ),
-    "zstd-19": (lambda base, target: _zstd(19, base).compress(target), _unzstd),
-    "zstd-22": (lambda base, target: _zstd(22, base).compress(target), _unzstd),
+    "bsdiff4": Tool(
+        lambda base, target: bytes(_module("bsdiff4").diff(base, target)),
+        lambda base, patch: bytes(_module("bsdiff4").patch(base, patch)),
+        "bsdiff4",
+        package="bsdiff4",
+    ),
+    "hdiffpatch": Tool(
+        lambda base, target: bytes(
+            _module("hdiffpatch").diff(base, target, _module("hdiffpatch").Lzma2Config())
+        ),
+        lambda base, patch: bytes(_module("hdiffpatch").apply(base, patch)),
+        "HDiffPatch with LZMA2, hdiffpatch",
+        package="hdiffpatch",
+    ),
+    "zstd-19": _zstd_tool(19),
+    "zstd-22": _zstd_tool(22),
+    "xdelta3": Program(
+        lambda base, target, patch: [*XDELTA3, "-e", "-9", "-S", "lzma", "-s", base, target, patch],
+        lambda base, patch, target: [*XDELTA3, "-d", "-s", base, patch, target],
+        "xdelta3 -9 -S lzma -B 128 MiB, program",
+    ),
 }
 
 
 def main() -> None:
-    tool, direction, base_path, given, made = sys.argv[1:]
-    call = TOOLS[tool][direction == "decode"]
+    name, direction, *paths = sys.argv[1:]
+    tool = TOOLS[name]
+    if isinstance(tool, Program):
+        seconds, peak_kib = run_program((tool.decode if direction == "decode" else tool.encode)(*paths))
+    else:
+        seconds, peak_kib = run_here(name, tool.decode if direction == "decode" else tool.encode, *paths)
+    print(f"{seconds:.3f} {peak_kib * 1024 / 1e6:.0f}")
+
+
+def run_here(name: str, call: Call, base_path: str, given: str, made: str) -> tuple[float, int]:
+    """CPU seconds of the call, and this process's peak in KiB."""
     base, second = Path(base_path).read_bytes(), Path(given).read_bytes()
-    if tool.startswith("saguaro"):  # compile the engine outside of the measurement
+    if name.startswith("saguaro"):  # compile the engine outside of the measurement
         container = (Path(__file__).parents[1] / "tests" / "golden" / "tiny83.cact").read_bytes()
-        make_patch(container, container)
+        apply_patch(container, make_patch(container, container))
     started = time.process_time()
     result = call(base, second)
     seconds = time.process_time() - started
-    status = Path("/proc/self/status").read_text()
-    print(f"{seconds:.3f} {int(status.split('VmHWM:')[1].split()[0]) * 1024 / 1e6:.0f}")
     Path(made).write_bytes(result)
+    status = Path("/proc/self/status").read_text()
+    return seconds, int(status.split("VmHWM:")[1].split()[0])
+
+
+def run_program(words: list[str]) -> tuple[float, int]:
+    """CPU seconds and peak in KiB of a program; Linux counts this small process's own peak as its least."""
+    subprocess.run(words, check=True, capture_output=True)
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss
 
 
 if __name__ == "__main__":
