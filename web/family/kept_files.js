@@ -43,9 +43,9 @@ export class KeptFiles {
     return old.reduce((sum, { bytes }) => sum + bytes, 0);
   }
 
-  /** Deletes everything, the saved manifest too. */
+  /** Deletes every file; the saved manifest stays, so that the page opens offline and says what is missing. */
   async removeAll() {
-    for (const { key } of await this.#store.list()) await this.#source.remove(key);
+    for (const { sha256 } of await this.list()) await this.#source.remove(sha256);
   }
 
   /** @param {string} sha256 */
