@@ -3,6 +3,7 @@ import { describe, test } from 'node:test';
 import v8 from 'node:v8';
 import vm from 'node:vm';
 
+import { Channel } from '../../web/family/channel.js';
 import { openFamily } from '../../web/family/index.js';
 import { ROOT, blockedLocks, faults, makeCaches, makeGate, makeNetwork, makeOptions, makeSite, makeWorkers } from './fakes.js';
 
@@ -70,6 +71,59 @@ describe('who answers', () => {
     assert.deepEqual(workers.born, []);
     assert.equal(family.telemetry.records.length, 0);
   });
+});
+
+describe('sampling that no engine could follow is named, and nothing is run', () => {
+  const cases = [
+    ['a seed that is no whole number', { seed: 1.5 }, /sampling\.seed: is 1\.5, must be a whole number/],
+    ['a seed below zero', { seed: -1n }, /seed: is -1/],
+    ['a seed beyond 64 bits', { seed: 2n ** 64n }, /seed: is 18446744073709551616, must be .* below 2\^64/],
+    ['a seed beyond what a number holds', { seed: 2 ** 53 }, /seed/],
+    ['a field without a value', { temperature: 1, seed: undefined }, /sampling\.seed: is undefined/],
+    ['a temperature that is no number', { temperature: NaN }, /sampling\.temperature: is NaN, must be a number from 0 to 1e6/],
+    ['a temperature as text', { temperature: '1' }, /temperature/],
+    ['an infinite temperature', { temperature: Infinity }, /temperature/],
+    ['a nucleus of nothing', { top_p: 0 }, /sampling\.top_p: is 0/],
+    ['a nucleus that is nothing to the engine', { top_p: 1e-60 }, /top_p/],
+    ['a part of a candidate', { top_k: 2.5 }, /sampling\.top_k: is 2\.5/],
+    ['another spelling', { topP: 0.5 }, /sampling\.topP: is 0\.5, must be one of temperature, top_p, top_k, seed/],
+  ];
+  for (const [name, sampling, words] of cases) {
+    test(name, async () => {
+      const { family, workers } = await open();
+      const { envelope, route: record } = await family.respond(['hi'], { sampling });
+      assert.deepEqual([envelope.type, envelope.error_code, record.reason], ['error', 'bad_argument', 'none']);
+      assert.match(envelope.error, words);
+      assert.deepEqual([workers.born, family.telemetry.records], [[], []]);
+    });
+  }
+
+  test('what is left out is greedy, and the ends of each range are good', async () => {
+    const seen = [];
+    const base = ({ sampling }) => (seen.push(sampling), { text: 'x' });
+    const { family } = await open({ script: turned('base', { base }) });
+    const most = { temperature: 1e6, top_p: 1e-45, top_k: 2 ** 32 - 1, seed: 2n ** 64n - 1n };
+    for (const sampling of [undefined, {}, { seed: 7 }, most]) await family.respond(['hi'], { sampling });
+    const greedy = { temperature: 0, top_p: 1, top_k: 0, seed: 0 };
+    assert.deepEqual(seen, [greedy, greedy, { ...greedy, seed: 7 }, most]);
+  });
+
+  test('turns that are no texts too', async () => {
+    const { family } = await open();
+    for (const turns of ['hi', [1], undefined]) {
+      assert.equal((await family.respond(turns)).envelope.error_code, 'bad_argument');
+    }
+  });
+});
+
+test('what cannot be sent to a worker fails at once, and nobody waits for its reply', async () => {
+  const posted = [];
+  const worker = { postMessage: (request, transfer) => posted.push(structuredClone(request, { transfer })), terminate: () => undefined };
+  const channel = new Channel(worker, 50);
+  await assert.rejects(channel.request('generate', { sampling: () => undefined }), { code: 'bad_argument' });
+  const next = channel.request('hello', {});
+  worker.onmessage({ data: { type: 'done', id: posted[0].id, of: 'hello', result: 1 } });
+  assert.equal(await next, 1);
 });
 
 describe('the exact base answers whenever', () => {
@@ -352,6 +406,18 @@ describe('the store', () => {
     await family.removeAll();
     assert.deepEqual(await family.list(), []);
     assert.equal((await family.respond(['lights on'])).envelope.member, 'home');
+  });
+
+  test('keeps the manifest when everything is removed, so that the family opens offline', async () => {
+    const caches = makeCaches();
+    const { family, network, options } = await open({ caches });
+    await family.prefetch('base');
+    await family.removeAll();
+    family.close();
+    network.isOnline = false;
+    const later = await openFamily(`${ROOT}family.json`, options);
+    assert.equal(later.status().manifestFrom, 'saved');
+    assert.deepEqual(await later.list(), []);
   });
 
   describe('does not get back what is deleted while it arrives', () => {

@@ -71,11 +71,15 @@ export class Channel {
     const id = this.#nextId;
     this.#nextId += 1;
     const abort = () => void this.request('abort', { target: id }).catch(() => undefined);
+    try {
+      this.#worker.postMessage({ type, id, ...body }, transfer);
+    } catch (error) {
+      return Promise.reject(new FamilyError('bad_argument', `${type}: cannot be sent to the worker`, { cause: error }));
+    }
     const reply = /** @type {Promise<Results[T]>} */ (
       new Promise((resolve, reject) => this.#pending.set(id, { type, resolve, reject, onProgress }))
     );
     this.#watch();
-    this.#worker.postMessage({ type, id, ...body }, transfer);
     if (signal?.aborted) abort();
     signal?.addEventListener('abort', abort, { once: true });
     return reply.finally(() => signal?.removeEventListener('abort', abort));

@@ -13,6 +13,7 @@ import { errorAnswer, readAnswer } from './envelope.js';
 import { FamilyError, asFamilyError } from './errors.js';
 import { candidateCalls, cleanConversation, promptChoices } from './prompts.js';
 import { chooseCandidate } from './router.js';
+import { completeSampling } from './sampling.js';
 
 /** @typedef {{ query: string, earlier: string[] }} Conversation */
 
@@ -35,7 +36,6 @@ import { chooseCandidate } from './router.js';
 
 /** @typedef {{ selected: number, scores: (number | null)[], reason: RouteReason, cause: FamilyError | null }} Route */
 
-const GREEDY = Object.freeze({ temperature: 0, top_p: 1, top_k: 0, seed: 0 });
 /** Causes that have a word of their own in a route record; the others are `member_unavailable`.
  *  @type {Partial<Record<Code, RouteReason>>} */
 const REASONS = {
@@ -46,8 +46,31 @@ const REASONS = {
 };
 
 /**
- * Answers the last of the user's `turns`. Whatever a member does ends in an envelope; only an abort before there is anything
- * to show rejects (code `aborted`).
+ * The error `empty_turn` or `bad_argument` if there is nothing to answer, else null.
+ * @param {Manifest} manifest
+ * @param {readonly string[]} turns
+ * @param {RespondOptions} options
+ * @returns {Answer | null}
+ */
+export function refuse(manifest, turns, { sampling }) {
+  try {
+    if (!Array.isArray(turns) || turns.some((turn) => typeof turn !== 'string')) {
+      throw new FamilyError('bad_argument', 'turns: must be a list of texts');
+    }
+    if (cleanConversation(turns).query === '') {
+      throw new FamilyError('empty_turn', 'the message is empty; type something first');
+    }
+    completeSampling(sampling);
+    return null;
+  } catch (error) {
+    const envelope = errorAnswer(asFamilyError(error, 'bad_argument'), manifest.base.id, manifest.numerics);
+    return wrap(manifest, 0, unrouted(manifest), { envelope });
+  }
+}
+
+/**
+ * Answers the last of the user's `turns`, which `refuse` let pass. Whatever a member does ends in an envelope; only an abort
+ * before there is anything to show rejects (code `aborted`), and the end of the family (`closed`).
  * @param {Manifest} manifest
  * @param {Team} team
  * @param {readonly string[]} turns oldest first
@@ -56,10 +79,6 @@ const REASONS = {
  */
 export async function respond(manifest, team, turns, options) {
   const conversation = cleanConversation(turns);
-  if (conversation.query === '') {
-    const error = new FamilyError('empty_turn', 'the message is empty; type something first');
-    return wrap(manifest, 0, unrouted(manifest), { envelope: errorAnswer(error, manifest.base.id, manifest.numerics) });
-  }
   const route = await chooseRoute(manifest, team, conversation, options);
   const specialist = manifest.specialists[route.selected - 1];
   if (specialist) {
@@ -137,7 +156,7 @@ async function ask(manifest, team, spec, conversation, options) {
   const work = {
     prompts: promptChoices(spec.prompt, conversation),
     maxNewTokens: /** @type {number} */ (spec.max_new_tokens),
-    sampling: { ...GREEDY, ...options.sampling },
+    sampling: completeSampling(options.sampling),
     trace: options.trace === true,
   };
   const generation = await team.generate(spec, work, options);

@@ -11,7 +11,7 @@
 /** @import { ManifestSource } from './manifest_source.js' */
 /** @import { WorkProgress } from '../worker/types.d.ts' */
 
-import { respond } from './dispatcher.js';
+import { refuse, respond } from './dispatcher.js';
 import { EngineFile } from './engine_file.js';
 import { FamilyError, anySignal, asFamilyError, throwIfAborted, untilAborted } from './errors.js';
 import { createHash } from './hash.js';
@@ -141,8 +141,10 @@ export class Family {
   async respond(turns, options = {}) {
     const mine = untilAborted(this.#tail, options.signal).then(async () => {
       throwIfAborted(this.#untilClosed(options.signal));
+      const refusal = refuse(this.manifest, turns, options);
+      if (refusal) return refusal;
       const answer = await respond(this.manifest, this.#team, turns, options);
-      if (answer.envelope.error_code !== 'empty_turn') this.#remember(answer);
+      this.#remember(answer);
       return answer;
     });
     // The next response waits for this one and for those before it, even if this one gives up waiting.
