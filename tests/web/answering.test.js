@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 
-import { generate } from '../../web/worker/answering.js';
+import { generate, score } from '../../web/worker/answering.js';
 
 /** A model of 200-token prompts that never ends by itself. Keeps what it was given. */
 function makeModel() {
@@ -32,6 +32,16 @@ async function abortedAfter(breaths) {
   const answer = await generate(model, REQUEST, control);
   return { appended: model.appended, doneTokens: phases.at(-1).doneTokens, answer };
 }
+
+test('scoring gives a sign of life after every call', async () => {
+  const phases = [];
+  const model = { ...makeModel(), score: (ids) => -ids.length };
+  const control = { report: (progress) => phases.push(progress), breathe: async () => undefined, isAborted: () => false };
+  const { logProbabilities } = await score(model, { prompts: ['hi'], calls: ['a', 'b', 'c'] }, control);
+  assert.equal(logProbabilities.length, 3);
+  const calls = phases.filter(({ phase }) => phase === 'score');
+  assert.deepEqual(calls, [1, 2, 3].map((doneCalls) => ({ phase: 'score', doneCalls, totalCalls: 3 })));
+});
 
 describe('an abort', () => {
   for (const blocks of [0, 1, 6]) {

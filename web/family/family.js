@@ -324,7 +324,7 @@ function roleOf(manifest, spec) {
 function forward(progress, spec, options) {
   if (progress.phase === 'text') {
     options.onToken?.({ member: spec.id, text: progress.text, tokenCount: progress.tokenCount });
-  } else {
+  } else if (progress.phase === 'prefill') {
     const { doneTokens, totalTokens } = progress;
     options.onProgress?.({ phase: 'prefill', member: spec.id, doneTokens, totalTokens });
   }

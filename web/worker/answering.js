@@ -91,6 +91,7 @@ export async function score(model, { prompts, calls }, control) {
   let isGoingOn = await prefill(model, prompt, control);
   for (const ids of isGoingOn ? callIds : []) {
     logProbabilities.push(model.score(ids));
+    control.report({ phase: 'score', doneCalls: logProbabilities.length, totalCalls: calls.length });
     await control.breathe();
     isGoingOn &&= !control.isAborted();
     if (!isGoingOn) break;

@@ -83,6 +83,7 @@ export interface Results {
 
 export type WorkProgress =
   | { phase: 'prefill'; doneTokens: number; totalTokens: number }
+  | { phase: 'score'; doneCalls: number; totalCalls: number }
   | { phase: 'text'; text: string; tokenCount: number };
 
 export type Reply =
