@@ -22,6 +22,7 @@ from builder.publish.pack import Options, Report, pack
 from builder.publish.pages import default_web_folder
 from builder.publish.parts import PART_BYTES_DEFAULT, parse_part_size
 from builder.publish.report import print_report, report_document
+from builder.publish.report_page import check_report_place, write_report_page
 from builder.publish.steps import Progress
 from builder.runtime.engine import NUMERICS
 
@@ -75,6 +76,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=NUMERICS[0],
         help="how visitors compute (default: %(default)s)",
     )
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE.html", help="draw what each member costs, and why, as one page"
+    )
     parser.add_argument("--json", action="store_true", help="end with one JSON document on a line")
 
 
@@ -97,14 +101,20 @@ def run(arguments: argparse.Namespace) -> int:
         effort=arguments.effort,
         previous=tuple(arguments.previous),
     )
+    if arguments.report:
+        check_report_place(arguments.report, out)
     with _progress() as progress:
         report = pack(load_family(family), out, options, progress)
+        if arguments.report:
+            write_report_page(out, arguments.report, progress)
     print_report(report, Console(soft_wrap=True))
     for cost in report.upgrades:
         if cost.note:
             _write(plain_text(f"pack: no upgrade from {cost.previous}: {cost.note}") + "\n")
     if arguments.json:
         print(json.dumps(report_document(report)))
+    if arguments.report:
+        _write(plain_text(f"pack: drew {arguments.report}") + "\n")
     _write(plain_text(_last_line(report)) + "\n")
     return 0
 

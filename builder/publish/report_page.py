@@ -1,7 +1,7 @@
 """The report as one static page: no script, nothing from elsewhere, the same bytes for the same figures.
 
-Owns: HTML. Does not know: where the figures come from. Bars are SVG, whose sizes are attributes: the page's
-policy allows its own style sheet alone.
+Owns: HTML, and where the page may lie. Does not know: how figures are measured. Bars are SVG, whose sizes are
+attributes: the page's policy allows its own style sheet alone.
 """
 
 from __future__ import annotations
@@ -9,16 +9,37 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from html import escape
 from importlib import resources
+from pathlib import Path
 from string import Template
 
-from builder.files import SHORT_HASH
-from builder.publish.report_figures import SHARES, MemberFigure, SiteFigures, TensorFigure
+from builder.errors import UsageError
+from builder.files import SHORT_HASH, check_target, write_whole
+from builder.publish.generic_tools import found_tools
+from builder.publish.report_figures import SHARES, MemberFigure, SiteFigures, TensorFigure, site_figures
+from builder.publish.site import open_site
 
 HEAT_STEPS = 10
 LAYER = re.compile(r"layers\.(\d+)\.(\w+?)(?:_proj)?$")
+
+
+def check_report_place(path: Path, site: Path) -> None:
+    """Raise RefusedError or UsageError if the report cannot be written here, or would be published."""
+    check_target(path)
+    if path.resolve().is_relative_to(site.resolve()):
+        raise UsageError(f"--report: is {path}, must be outside of --out, which is {site}")
+
+
+def write_report_page(site: Path, path: Path, progress: Callable[[str, int, int], None]) -> None:
+    """Measure a packed site and write the page; `progress` hears of each member."""
+    opened = open_site(site)
+    ids = [member.id for member in opened.manifest.members]
+    figures = site_figures(
+        opened, found_tools(), lambda member: progress(f"report {member}", ids.index(member), len(ids))
+    )
+    write_whole(path, report_page(figures))
 
 
 def report_page(figures: SiteFigures) -> bytes:

@@ -13,11 +13,15 @@ from pathlib import Path
 import pytest
 
 from builder.errors import RefusedError
-from builder.publish import generic_tools
+from builder.publish import generic_tools, report_page
 from builder.publish.generic_tools import GenericSize, GenericTool, best_size, found_tools
 from builder.publish.report_figures import SHARES, MemberFigure, SiteFigures, TensorFigure, site_figures
-from builder.publish.report_page import report_page
 from builder.publish.site import open_site
+from tests.cli.conftest import Run, run
+from tests.publish.conftest import House
+from tests.publish.test_commands import pack_words, packable
+
+__all__ = ["packable", "run"]
 
 TOOLS = [GenericTool("half", lambda base, target: len(target) // 2)]
 TENSORS = (
@@ -52,11 +56,11 @@ class Elements(HTMLParser):
 
 @pytest.fixture(scope="module")
 def page() -> Elements:
-    return Elements(report_page(FIGURES).decode())
+    return Elements(report_page.report_page(FIGURES).decode())
 
 
 def test_the_page_has_no_script_and_names_no_other_place(page: Elements) -> None:
-    text = report_page(FIGURES).decode()
+    text = report_page.report_page(FIGURES).decode()
     assert {"script", "link", "img", "iframe", "a"}.isdisjoint(tag for tag, _ in page.all)
     assert "://" not in text
     assert "url(" not in text
@@ -66,7 +70,7 @@ def test_the_page_has_no_script_and_names_no_other_place(page: Elements) -> None
 
 
 def test_the_policy_allows_the_pages_own_style_and_nothing_else(page: Elements) -> None:
-    text = report_page(FIGURES).decode()
+    text = report_page.report_page(FIGURES).decode()
     style = text.partition("<style>")[2].partition("</style>")[0]
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = next(a["content"] for t, a in page.all if a.get("http-equiv") == "Content-Security-Policy")
@@ -106,13 +110,47 @@ def test_figures_are_of_the_site_and_give_the_same_page_each_time(site: Path) ->
     opened, heard = open_site(site), []
     figures = site_figures(opened, TOOLS, heard.append)
     assert heard == [member.id for member in opened.manifest.members]
-    assert report_page(figures) == report_page(site_figures(opened, TOOLS, heard.append))
+    assert report_page.report_page(figures) == report_page.report_page(
+        site_figures(opened, TOOLS, heard.append)
+    )
     base, *others = figures.members
     assert (base.role, base.generic, base.shares) == ("base", None, {})
     for figure, member in zip(others, opened.manifest.members[1:], strict=True):
         assert figure.delivered_bytes == member.delivery.bytes == sum(figure.shares.values())
         assert figure.generic == GenericSize("half", member.bytes // 2)
         assert any(0 < tensor.changed < 1 for tensor in figure.tensors)
+
+
+def test_pack_draws_its_report_beside_the_site(run: Run, packable: House, monkeypatch) -> None:
+    monkeypatch.setattr(report_page, "found_tools", lambda: TOOLS)
+    path = packable.folder / "report.html"
+    code, _, err = run(*pack_words(packable, "--report", path))
+    assert code == 0
+    assert f"pack: drew {path}\n" in err
+    opened = open_site(packable.folder / "site")
+    figures = site_figures(opened, TOOLS, lambda member: None)
+    assert path.read_bytes() == report_page.report_page(figures)
+    assert opened.manifest.release[:12] in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("place", "code", "sentence"),
+    [
+        ("site/report.html", 2, "--report: is SITE/report.html, must be outside of --out, which is SITE"),
+        ("gone/report.html", 1, "cannot be written"),
+        (".", 1, "is a folder, not a file"),
+    ],
+)
+def test_a_place_for_the_report_is_refused_before_packing(
+    run: Run, packable: House, place: str, code: int, sentence: str
+) -> None:
+    site = packable.folder / "site"
+    if place.startswith("site"):
+        site.mkdir()
+    found, _, err = run(*pack_words(packable, "--report", packable.folder / place))
+    assert found == code
+    assert sentence.replace("SITE", str(site)) in err
+    assert not (site / "family.json").exists()
 
 
 def test_xz_of_the_differences_is_what_xz_says() -> None:
