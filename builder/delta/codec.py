@@ -15,15 +15,15 @@ from builder.runtime.engine import Engine
 from builder.runtime.host import Instance, packaged_module
 from builder.runtime.status import DONE, NEED_BASE, NEED_PATCH
 
-_OPTIONS = struct.Struct("<II")  # struct sg_patch_options
+_OPTIONS = struct.Struct("<IIII")  # struct sg_patch_options
 _IO = struct.Struct("<IIIIII")  # struct sg_rebuild_io
 _EXPECT = struct.Struct("<32s32sQQ")  # struct sg_rebuild_expect
 
 
-def make(base: bytes, target: bytes, *, effort: int, adapter_seed: int) -> bytes:
+def make(base: bytes, target: bytes, *, effort: int, adapter_seed: int, shifts: bytes) -> bytes:
     """A patch that turns `base` into `target`. Raises `ContainerError` if either is not a container."""
     engine = Instance(*packaged_module("maker.wasm"))
-    options = engine.place(_OPTIONS.pack(effort, adapter_seed))
+    options = engine.place(_OPTIONS.pack(effort, adapter_seed, engine.place(shifts), len(shifts)))
     sizes = len(base), len(target)
     capacity = engine.call("sg_patch_bound", *sizes)
     scratch_bytes = engine.call("sg_patch_scratch_size", *sizes)

@@ -113,11 +113,15 @@ def _read_segment(cursor: _Cursor, base_offset: int, target_offset: int) -> Segm
     if is_guided:
         rank, _pre_shift = fields.byte("segment.rank"), fields.byte("segment.pre_shift")
         _check_rank("segment.rank", rank, group_count, start)
-    if kind is SegmentKind.CQ and coder == layout.CODER_SEEDED:
+    if kind is SegmentKind.CQ and coder in layout.SEEDED_CODERS:
         basis_rank = fields.basis_rank()
         _check_rank("segment.basis_rank", basis_rank, group_count, start)
+    if kind is SegmentKind.CQ and coder in layout.PREDICTED_CODERS:
+        _boost = fields.word()
     if kind is SegmentKind.TABLE and coder == layout.CODER_GUIDED:
         fields.take(3, "noise, bucket_shift, floor")
+    if kind is SegmentKind.TABLE and coder == layout.CODER_NARROWED:
+        fields.take(4, "noise, bucket_shift, floor, width")
     fields.require_end()
     field_bytes = cursor.offset - start
     payloads = tuple(cursor.payload() for _ in range(_payload_count(kind, block_count, is_guided=is_guided)))

@@ -26,7 +26,14 @@ Q_MAX = 65536
 WORD_MAX = 2**32 - 1
 CODER_GUIDED = 2
 CODER_SEEDED = 3
-GUIDED_CODERS = (CODER_GUIDED, CODER_SEEDED)
+CODER_NARROWED = 3
+"""Of a table; the others are a CQ segment's, and a computed table shares its number with guided codes."""
+CODER_PREDICTED = 4
+CODER_PREDICTED_SEEDED = 5
+SEEDED_CODERS = (CODER_SEEDED, CODER_PREDICTED_SEEDED)
+PREDICTED_CODERS = (CODER_PREDICTED, CODER_PREDICTED_SEEDED)
+"""Of a CQ segment: the shift alone says the codes."""
+GUIDED_CODERS = (CODER_GUIDED, CODER_SEEDED, *PREDICTED_CODERS)
 """Of a CQ segment: its first payload is side information."""
 
 
@@ -47,6 +54,6 @@ CODERS = {
     SegmentKind.WORDS: (1,),
     SegmentKind.HALVES: (1,),
     SegmentKind.CQ: (1, *GUIDED_CODERS),
-    SegmentKind.TABLE: (1, CODER_GUIDED),
+    SegmentKind.TABLE: (1, CODER_GUIDED, CODER_NARROWED),
 }
 """The coders of each kind."""

@@ -74,6 +74,8 @@ uint64_t sg_rebuild_written(const struct sg_rebuild *rebuild);
 struct sg_patch_options {
     uint32_t effort;       /* 0: no guided coding (quick); 1 to 9: how hard the low-rank shift is looked for */
     uint32_t adapter_seed; /* the seed that the LoRA adapter started from, if it is upstream's; 0 is upstream's default */
+    const uint8_t *shifts; /* what sg_requantise wrote for tensors of the target, each with its offset; may be NULL */
+    size_t shift_bytes;
 };
 size_t sg_patch_scratch_size(size_t base_bytes, size_t target_bytes);
 size_t sg_patch_bound(size_t base_bytes, size_t target_bytes);
@@ -82,6 +84,35 @@ size_t sg_patch_bound(size_t base_bytes, size_t target_bytes);
 int sg_patch_make(const struct sg_patch_options *options, const uint8_t *base, size_t base_bytes,
                   const uint8_t *target, size_t target_bytes, uint8_t *out, size_t out_capacity, size_t *out_bytes,
                   void *scratch, size_t scratch_bytes, struct sg_error *error);
+
+/* ---- Requantising: opt-in; other codes than the nearest, so that the patch gets small (docs/budget.md) ---- */
+#define SG_CODEBOOK_LEVELS 28u
+struct sg_requantise_input { /* one CQ tensor */
+    const uint8_t *base;      /* the base's blob: packed codes, then norms */
+    const uint8_t *codebooks; /* the container's SG_CODEBOOK_LEVELS levels */
+    const float *p, *q;       /* the wanted change of the rotated weights: (rows, rank) times (rank, codes per row) */
+    const float *weights;     /* the wanted rotated weights; NULL: zero residual, the codes that the change predicts */
+    uint32_t row_count, group_count, bits;
+    uint32_t width;           /* columns before padding */
+    uint32_t rank;
+    float step;               /* rounding of P and Q, as an error of the change in norms of a group */
+    float lambda;             /* with `weights`: what a bit costs, in variances of a weight */
+};
+struct sg_requantised {
+    double wanted_square, product, error_square; /* |wanted|^2, realised times wanted, |realised - wanted|^2 */
+    float push;               /* with `weights`: how many changes more each code is aimed at */
+    uint32_t shift_bytes;     /* 0: nothing of the change is left, the blob is the base's */
+    uint32_t rank, boost;     /* boost: zero residual, in 1/256 */
+    uint32_t noise, table_width; /* of the table that the codes were chosen for */
+};
+struct sg_requantiser;
+size_t sg_requantise_size(void);
+void sg_requantise_begin(struct sg_requantiser *state, uint32_t adapter_seed);
+size_t sg_requantise_shift_bound(uint32_t row_count, uint32_t group_count);
+/* Fills `target` (as large as the base's blob) and `shift`, whose second word is for the tensor's offset in the target.
+ * Tensors come in file order: a seeded adapter is found from one to the next. */
+int sg_requantise(struct sg_requantiser *state, const struct sg_requantise_input *input, uint8_t *target, uint8_t *shift,
+                  struct sg_requantised *result, struct sg_error *error);
 
 /* ---- Model: a validated view of a container's bytes ---- */
 struct sg_model;

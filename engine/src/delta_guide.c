@@ -178,14 +178,40 @@ static int32_t project_new(const struct sg_guide_group *group, const struct sg_g
 
 #endif
 
-void sg_guide_group_contexts(struct sg_guide_group *group, const struct sg_guide_shape *shape, const int16_t *shift,
-                             uint32_t row_norm, uint32_t old_norm, const uint16_t *old_codes, uint16_t *contexts) {
+static int32_t inverse_of(const struct sg_guide_group *group) {
+    return (int32_t)(((uint32_t)1 << 31) / (uint32_t)group->rho);
+}
+
+void sg_guide_group_open(struct sg_guide_group *group, const struct sg_guide_shape *shape, const int16_t *shift,
+                         uint32_t row_norm, uint32_t old_norm, const uint16_t *old_codes) {
     const int32_t ratio = is_plain(row_norm) && is_plain(old_norm) ? norm_ratio(row_norm, old_norm) : 0;
     int32_t square = 0;
     project(group, shape, shift, ratio, old_codes, &square);
     group->old_norm = old_norm;
     group->rho = ratio_from_square(((int64_t)1 << 26) + 2 * (int64_t)group->old_projection + 4 * (int64_t)square);
-    place(group, shape, (int32_t)(((uint32_t)1 << 31) / (uint32_t)group->rho), old_codes, contexts);
+}
+
+void sg_guide_group_contexts(struct sg_guide_group *group, const struct sg_guide_shape *shape, const int16_t *shift,
+                             uint32_t row_norm, uint32_t old_norm, const uint16_t *old_codes, uint16_t *contexts) {
+    sg_guide_group_open(group, shape, shift, row_norm, old_norm, old_codes);
+    place(group, shape, inverse_of(group), old_codes, contexts);
+}
+
+/* Counting borders instead of looking for the level: without a branch, the compiler makes vectors of it. */
+void sg_guide_group_codes(const struct sg_guide_group *group, const struct sg_guide_shape *shape,
+                          const struct sg_guide_cells *cells, uint32_t boost, const uint16_t *old_codes,
+                          uint8_t *new_codes) {
+    const int32_t inverse = inverse_of(group);
+    int32_t moved[SG_PATCH_GROUP_CODES], place_of[SG_PATCH_GROUP_CODES] = {0};
+    for (uint32_t i = 0; i < SG_PATCH_GROUP_CODES; i++) {
+        const int32_t step = (group->d[i] * (int32_t)boost) >> 8;
+        moved[i] = (within_16_bits(shape->level[old_codes[i]] + step) * inverse) >> 15;
+    }
+    for (uint32_t k = 1; k < cells->count; k++)
+        for (uint32_t i = 0; i < SG_PATCH_GROUP_CODES; i++)
+            place_of[i] += moved[i] > cells->edge[k];
+    for (uint32_t i = 0; i < SG_PATCH_GROUP_CODES; i++)
+        new_codes[i] = (uint8_t)cells->code[place_of[i]];
 }
 
 /* norm * rho / 65536 as fp16 bits, to the nearest; kept among the positive normal numbers. */

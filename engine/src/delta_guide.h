@@ -20,6 +20,9 @@
 #define SG_GUIDE_BUCKET_SHIFT_MIN 4u
 #define SG_GUIDE_BUCKET_SHIFT_MAX 9u
 #define SG_GUIDE_PRE_SHIFT_MAX 15u
+#define SG_GUIDE_WIDTH_ONE 16u     /* a weight may lie anywhere in its cell */
+#define SG_GUIDE_BOOST_ONE 256u
+#define SG_GUIDE_BOOST_MAX 32767u
 /* A component's gain is (8 + mantissa) << exponent: three bits and four. */
 #define SG_GUIDE_MIX_SHIFT 13
 #define SG_GUIDE_MIX_MAX 2047
@@ -31,6 +34,7 @@ struct sg_guide_shape {
     uint32_t noise;                  /* index of the spread of prediction errors */
     uint32_t bucket_shift;           /* a bucket is 2^bucket_shift units wide */
     uint32_t floor;                  /* 1: every code has a frequency above 0 */
+    uint32_t width;                  /* how far from its level a weight may lie, in sixteenths of its cell */
     int16_t level[SG_RANS_SYMBOLS];  /* of each code; all different */
 };
 
@@ -38,6 +42,16 @@ struct sg_guide_table {
     struct sg_guide_shape shape;     /* code_bits 0: not set */
     struct sg_rans_row row[SG_RANS_SYMBOLS * SG_GUIDE_BUCKETS]; /* by (old code, bucket of the shift) */
 };
+
+/* Codes by rising level, with the borders halfway between. */
+struct sg_guide_cells {
+    uint32_t count;
+    uint32_t code[SG_RANS_SYMBOLS];
+    int32_t edge[SG_RANS_SYMBOLS + 1]; /* cell i lies between edge[i] and edge[i + 1] */
+};
+
+/* Returns 0 if two levels are equal or one is out of bounds. */
+int sg_guide_cells_fill(struct sg_guide_cells *cells, const struct sg_guide_shape *shape);
 
 /* Fills the rows from `shape`. Returns 0 if two levels are equal or one is out of bounds. */
 int sg_guide_table_build(struct sg_guide_table *table, const struct sg_guide_shape *shape);
@@ -60,8 +74,15 @@ struct sg_guide_group {
     uint32_t old_norm;      /* as fp16 bits */
 };
 
-/* Fills `group` and the contexts of its codes. `row_norm` is the row's first old norm; a group whose norms are not
- * positive normal numbers is left unshifted. */
+/* Fills `group`. `row_norm` is the row's first old norm; a group whose norms are not positive normal numbers is left
+ * unshifted. */
+void sg_guide_group_open(struct sg_guide_group *group, const struct sg_guide_shape *shape, const int16_t *shift,
+                         uint32_t row_norm, uint32_t old_norm, const uint16_t *old_codes);
+/* The codes that the shift gives by itself: the nearest level to where `boost` times the shift moves the old one. */
+void sg_guide_group_codes(const struct sg_guide_group *group, const struct sg_guide_shape *shape,
+                          const struct sg_guide_cells *cells, uint32_t boost, const uint16_t *old_codes,
+                          uint8_t *new_codes);
+/* Opens the group and fills the contexts of its codes. */
 void sg_guide_group_contexts(struct sg_guide_group *group, const struct sg_guide_shape *shape, const int16_t *shift,
                              uint32_t row_norm, uint32_t old_norm, const uint16_t *old_codes, uint16_t *contexts);
 /* The new norm (fp16 bits) as old codes, shift and new codes predict it. */

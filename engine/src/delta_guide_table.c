@@ -52,11 +52,12 @@ struct cell {
 /* sqrt(128) * 8192 / 65536 in 1/4096. */
 static uint32_t weight_cdf(int32_t place) { return cdf(((int64_t)place * 5793) >> 12); }
 
-static void cut_cell(struct cell *cell, int32_t low, int32_t high) {
+static void cut_cell(struct cell *cell, int32_t low, int32_t high, int32_t level, int32_t width) {
     cell->total = 0;
     for (int32_t i = 0; i < SUBCELLS; i++) {
         const int32_t from = low + (high - low) * i / SUBCELLS, to = low + (high - low) * (i + 1) / SUBCELLS;
-        cell->place[i] = (from + to) / 2;
+        const int32_t middle = (from + to) / 2;
+        cell->place[i] = level + (middle - level) * width / (int32_t)SG_GUIDE_WIDTH_ONE;
         cell->weight[i] = weight_cdf(to) - weight_cdf(from) + 1; /* never 0: the far tails are tiny */
         cell->total += cell->weight[i];
     }
@@ -75,60 +76,54 @@ static uint32_t share_below(const struct cell *cell, int32_t edge, int32_t noise
     return (uint32_t)(sum / cell->total);
 }
 
-struct quantiser {
-    uint32_t count;
-    uint32_t code[SG_RANS_SYMBOLS];        /* codes by rising level */
-    int32_t edge[SG_RANS_SYMBOLS + 1];     /* cell i lies between edge[i] and edge[i + 1] */
-};
-
-static int sort_levels(struct quantiser *quantiser, const struct sg_guide_shape *shape) {
+int sg_guide_cells_fill(struct sg_guide_cells *cells, const struct sg_guide_shape *shape) {
     const uint32_t count = 1u << shape->code_bits;
-    quantiser->count = count;
+    cells->count = count;
     for (uint32_t code = 0; code < count; code++) {
         uint32_t at = code;
-        for (; at > 0 && shape->level[quantiser->code[at - 1]] > shape->level[code]; at--)
-            quantiser->code[at] = quantiser->code[at - 1];
-        quantiser->code[at] = code;
+        for (; at > 0 && shape->level[cells->code[at - 1]] > shape->level[code]; at--)
+            cells->code[at] = cells->code[at - 1];
+        cells->code[at] = code;
     }
-    quantiser->edge[0] = -OUTER_EDGE;
-    quantiser->edge[count] = OUTER_EDGE;
+    cells->edge[0] = -OUTER_EDGE;
+    cells->edge[count] = OUTER_EDGE;
     for (uint32_t i = 0; i < count; i++) {
-        const int32_t level = shape->level[quantiser->code[i]];
-        if (level <= quantiser->edge[0] || level >= OUTER_EDGE)
+        const int32_t level = shape->level[cells->code[i]];
+        if (level <= cells->edge[0] || level >= OUTER_EDGE)
             return 0;
         if (i) {
-            const int32_t below = shape->level[quantiser->code[i - 1]];
+            const int32_t below = shape->level[cells->code[i - 1]];
             if (below == level)
                 return 0;
-            quantiser->edge[i] = (below + level) >> 1;
+            cells->edge[i] = (below + level) >> 1;
         }
     }
     return 1;
 }
 
 int sg_guide_table_build(struct sg_guide_table *table, const struct sg_guide_shape *shape) {
-    struct quantiser quantiser;
+    struct sg_guide_cells cells;
     table->shape.code_bits = 0;
-    if (!sort_levels(&quantiser, shape))
+    if (!sg_guide_cells_fill(&cells, shape))
         return 0;
     const int32_t noise = noise_units[shape->noise];
-    const uint32_t spread = SG_RANS_ONE - shape->floor * quantiser.count;
-    for (uint32_t i = 0; i < quantiser.count; i++) {
+    const uint32_t spread = SG_RANS_ONE - shape->floor * cells.count;
+    for (uint32_t i = 0; i < cells.count; i++) {
         struct cell cell;
-        cut_cell(&cell, quantiser.edge[i], quantiser.edge[i + 1]);
+        cut_cell(&cell, cells.edge[i], cells.edge[i + 1], shape->level[cells.code[i]], (int32_t)shape->width);
         for (uint32_t bucket = 0; bucket < SG_GUIDE_BUCKETS; bucket++) {
             const int32_t width = 1 << shape->bucket_shift;
             const int32_t shift = ((int32_t)bucket - (int32_t)SG_GUIDE_BUCKETS / 2) * width + width / 2;
             uint32_t frequency[SG_RANS_SYMBOLS] = {0}, below = 0;
-            for (uint32_t j = 0; j < quantiser.count; j++) {
+            for (uint32_t j = 0; j < cells.count; j++) {
                 const uint32_t end =
-                    j + 1 == quantiser.count
+                    j + 1 == cells.count
                         ? spread
-                        : (share_below(&cell, quantiser.edge[j + 1] - shift, noise) * spread) >> 16;
-                frequency[quantiser.code[j]] = end - below + shape->floor;
+                        : (share_below(&cell, cells.edge[j + 1] - shift, noise) * spread) >> 16;
+                frequency[cells.code[j]] = end - below + shape->floor;
                 below = end;
             }
-            sg_rans_row_from_frequencies(&table->row[quantiser.code[i] * SG_GUIDE_BUCKETS + bucket], frequency);
+            sg_rans_row_from_frequencies(&table->row[cells.code[i] * SG_GUIDE_BUCKETS + bucket], frequency);
         }
     }
     table->shape = *shape;

@@ -269,7 +269,7 @@ static size_t write_guided(struct sg_patch_maker *maker, const struct sg_part *p
 int sg_write_cq(struct sg_patch_maker *maker, const struct sg_part *part) {
     const struct checkpoint before = save(maker);
     const size_t unguided = write_unguided(maker, part);
-    if (maker->effort) {
+    if (maker->effort || sg_settled_shift(maker, part)) {
         restore(maker, &before);
         const size_t guided = write_guided(maker, part);
         if (guided < unguided && guided < part->byte_count)

@@ -54,6 +54,13 @@ struct sg_fit {
     float miss[SG_FIT_NORMS_MAX];       /* squared norm ratio less its prediction, (groups, rows) */
 };
 
+/* Levels of a width in 1/65536, from the end of a container's codebooks. */
+void sg_guide_levels(struct sg_guide_shape *shape, const uint8_t *codebooks_end, uint32_t bits);
+
+/* P and Q (in `p_real`, `q_real`, over the row's first norm) become whole numbers with a step of `step`; no files are
+ * looked at. `result.rank` is 0 if nothing of the shift is left. */
+void sg_fit_settle(struct sg_fit *fit, const struct sg_fit_input *input, uint32_t rank, float step);
+
 /* Fits and quantises. `result.rank` is 0 where no shift stands out of the rounding noise, or the tensor is too large. */
 void sg_fit_run(struct sg_fit *fit, const struct sg_fit_input *input);
 

@@ -10,6 +10,8 @@
 #define STEP_FACTOR 0.9
 /* Square of what rounding and the fit's own noise add to an entry, in steps. */
 #define FIT_NOISE 0.15
+/* Rounding P and Q in turn, each to what the other's rounding left. */
+#define SETTLE_ROUNDS 3u
 
 float sg_fit_rounded(float value) { return (float)(int32_t)(value < 0 ? value - 0.5f : value + 0.5f); }
 
@@ -150,9 +152,9 @@ static int to_steps(struct sg_fit_run *run) {
     return run->rank && settle_gains(run);
 }
 
-int sg_fit_quantise(struct sg_fit_run *run) {
+/* Everything up to the first rounding. Returns 0 if there is nothing worth storing. */
+static int open_quantiser(struct sg_fit_run *run) {
     struct sg_fit *fit = run->fit;
-    const uint32_t effort = run->input->effort, round_count = 1 + effort / 3;
     if (!to_steps(run))
         return 0;
     memset(fit->q_known, 0, (size_t)run->rank * run->columns * sizeof *fit->q_known);
@@ -162,6 +164,13 @@ int sg_fit_quantise(struct sg_fit_run *run) {
         run->p_spread[k] = p_spread(run, k);
         run->q_spread[k] = q_spread(run, k);
     }
+    return 1;
+}
+
+int sg_fit_quantise(struct sg_fit_run *run) {
+    const uint32_t effort = run->input->effort, round_count = 1 + effort / 3;
+    if (!open_quantiser(run))
+        return 0;
     for (uint32_t round = 0; round < round_count; round++) {
         if (round && !run->q_is_known)
             sg_fit_likelihood_pass(run, 0);
@@ -171,4 +180,76 @@ int sg_fit_quantise(struct sg_fit_run *run) {
     }
     sg_fit_refine(run, effort / 2);
     return store(run);
+}
+
+/* P or Q such that P Q^T is nearest to exact P times exact Q^T, given the other: exact P (exact Q^T Q) (Q^T Q)^-1. */
+static void project_p(struct sg_fit_run *run, const float *exact_p, const float *exact_q) {
+    struct sg_small_matrix gram, factor = {0};
+    sg_fit_gram_of_q(run, &gram);
+    sg_fit_invert(&gram, run->rank);
+    for (uint32_t j = 0; j < run->rank; j++)
+        for (uint32_t i = 0; i < run->rank; i++) {
+            const double product = sg_fit_dot(exact_q + (size_t)j * run->columns,
+                                              run->fit->q_real + (size_t)i * run->columns, run->columns);
+            for (uint32_t k = 0; k < run->rank; k++)
+                factor.at[j][k] += product * gram.at[i][k];
+        }
+    memcpy(run->fit->p_real, exact_p, (size_t)run->rank * run->input->row_count * sizeof *exact_p);
+    sg_fit_mix_p(run, &factor);
+}
+
+static void project_q(struct sg_fit_run *run, const float *exact_p, const float *exact_q) {
+    struct sg_small_matrix gram, product = {0};
+    sg_fit_gram_of_p(run, &gram);
+    sg_fit_invert(&gram, run->rank);
+    for (size_t row = 0; row < run->input->row_count; row++)
+        for (uint32_t j = 0; j < run->rank; j++)
+            for (uint32_t k = 0; k < run->rank; k++)
+                product.at[j][k] += (double)exact_p[row * run->rank + j] * (double)run->fit->p_real[row * run->rank + k];
+    for (uint32_t k = 0; k < run->rank; k++) {
+        float *q = run->fit->q_real + (size_t)k * run->columns;
+        memset(q, 0, run->columns * sizeof *q);
+        for (uint32_t j = 0; j < run->rank; j++) {
+            double factor = 0;
+            for (uint32_t i = 0; i < run->rank; i++)
+                factor += product.at[j][i] * gram.at[i][k];
+            for (uint32_t i = 0; i < run->columns; i++)
+                q[i] += (float)factor * exact_q[(size_t)j * run->columns + i];
+        }
+    }
+}
+
+/* Is a component's column of P, or its row of Q, all zero? */
+static int is_dead(const struct sg_fit_run *run, uint32_t k) {
+    float p_sum = 0, q_sum = 0;
+    for (size_t row = 0; row < run->input->row_count; row++)
+        p_sum += run->fit->p_real[row * run->rank + k] * run->fit->p_real[row * run->rank + k];
+    for (size_t i = 0; i < run->columns; i++)
+        q_sum += run->fit->q_real[k * run->columns + i] * run->fit->q_real[k * run->columns + i];
+    return !(p_sum > 0 && q_sum > 0);
+}
+
+void sg_fit_settle(struct sg_fit *fit, const struct sg_fit_input *input, uint32_t rank, float step) {
+    struct sg_fit_run run = {.fit = fit,
+                             .input = input,
+                             .rank = rank,
+                             .columns = input->group_count * SG_PATCH_GROUP_CODES,
+                             .info = 12 * STEP_FACTOR * STEP_FACTOR / ((double)step * (double)step)};
+    float *exact_p = fit->place, *exact_q = fit->direction; /* not otherwise in use here */
+    fit->rank = fit->basis.rank = 0;
+    if (!open_quantiser(&run))
+        return;
+    memcpy(exact_p, fit->p_real, (size_t)run.rank * input->row_count * sizeof *exact_p);
+    memcpy(exact_q, fit->q_real, (size_t)run.rank * run.columns * sizeof *exact_q);
+    for (uint32_t round = 0; round < SETTLE_ROUNDS; round++) {
+        if (round)
+            project_q(&run, exact_p, exact_q);
+        quantise_q(&run);
+        project_p(&run, exact_p, exact_q);
+        quantise_p(&run);
+    }
+    while (run.rank && is_dead(&run, run.rank - 1))
+        sg_fit_cut_rank(&run, run.rank - 1);
+    if (!run.rank || !store(&run))
+        fit->rank = 0;
 }

@@ -40,6 +40,9 @@ enum sg_patch_coder {
     SG_CODER_UNGUIDED = 1, /* CQ: context is the base's code; table: its rows are listed */
     SG_CODER_GUIDED = 2,   /* CQ: context is the base's code and a predicted shift; table: its rows are computed */
     SG_CODER_SEEDED = 3,   /* CQ: guided, with Q near the span of a named basis */
+    SG_CODER_NARROWED = 3, /* table: computed, for weights that lie near their level */
+    SG_CODER_PREDICTED = 4,        /* CQ: as guided, but the shift alone says the codes */
+    SG_CODER_PREDICTED_SEEDED = 5, /* CQ: as seeded, likewise */
 };
 
 /* The fields of one segment, in the order in which they stand. */
@@ -58,11 +61,21 @@ struct sg_patch_segment {
     uint32_t rank;
     uint32_t pre_shift;
     struct sg_basis basis; /* seeded; its rank is apart from the shift's */
+    uint32_t boost;        /* predicted */
     /* computed table */
     uint32_t noise;
     uint32_t bucket_shift;
     uint32_t floor;
+    uint32_t width;        /* narrowed */
 };
+
+static inline int sg_coder_is_seeded(uint32_t coder) {
+    return coder == SG_CODER_SEEDED || coder == SG_CODER_PREDICTED_SEEDED;
+}
+
+static inline int sg_coder_is_predicted(uint32_t coder) {
+    return coder == SG_CODER_PREDICTED || coder == SG_CODER_PREDICTED_SEEDED;
+}
 
 /* Bits that one stored code takes, from a record's `bits`; ternary is kept in crumbs. 0 for an unknown width. */
 static inline uint32_t sg_cq_code_bits(uint32_t bits) { return bits == 5 ? 2 : bits <= 4 ? bits : 0; }

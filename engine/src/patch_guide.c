@@ -14,13 +14,13 @@
 /* The unused fourth crumb of ternary lies where no weight is. */
 #define UNUSED_LEVEL 28000
 
-static int16_t level_units(const struct sg_container *container, uint32_t index) {
-    const float level = sg_float_of_bits(sg_load_u32(container->file + container->directory_offset - 4 * (28 - index)));
+static int16_t level_units(const uint8_t *codebooks_end, uint32_t index) {
+    const float level = sg_float_of_bits(sg_load_u32(codebooks_end - 4 * (28 - index)));
     return level > -0.44f && level < 0.44f ? (int16_t)(level * 65536) : INT16_MAX;
 }
 
-/* Levels from the target's own codebooks: 4, 8 and 16 of them for 2, 3 and 4 bits end where the directory starts. */
-static void fill_levels(const struct sg_patch_maker *maker, uint32_t bits, struct sg_guide_shape *shape) {
+/* 4, 8 and 16 levels for 2, 3 and 4 bits. */
+void sg_guide_levels(struct sg_guide_shape *shape, const uint8_t *codebooks_end, uint32_t bits) {
     static const uint32_t first[5] = {0, 0, 0, 4, 12};
     shape->code_bits = sg_cq_code_bits(bits);
     if (bits == 1) {
@@ -30,7 +30,7 @@ static void fill_levels(const struct sg_patch_maker *maker, uint32_t bits, struc
         shape->level[2] = UNUSED_LEVEL, shape->level[3] = -TERNARY_LEVEL;
     } else {
         for (uint32_t code = 0; code < 1u << bits; code++)
-            shape->level[code] = level_units(&maker->target, first[bits] + code);
+            shape->level[code] = level_units(codebooks_end, first[bits] + code);
     }
 }
 
@@ -87,6 +87,37 @@ static void walk_row(struct sg_patch_maker *maker, const struct rows *rows, cons
     }
 }
 
+/* Whether codes and norms are those that the shift gives by itself. */
+static int shift_says_all(struct sg_patch_maker *maker, const struct rows *rows, uint32_t row_count,
+                          const struct sg_guide_shape *shape, uint32_t boost) {
+    struct sg_guide_cells cells;
+    if (!sg_guide_cells_fill(&cells, shape))
+        return 0;
+    for (uint32_t row = 0; row < row_count; row++) {
+        const uint8_t *old_norms = rows->old_norms + (size_t)2 * rows->group_count * row;
+        const uint8_t *new_norms = rows->new_norms + (size_t)2 * rows->group_count * row;
+        uint16_t *new_codes = maker->contexts;
+        sg_guide_row(maker->fit->p + (size_t)row * maker->fit->rank, maker->guide_q, maker->fit->rank, rows->row_codes,
+                     maker->fit->pre_shift, maker->guide_shift);
+        sg_unpack_codes(rows->old_codes + (size_t)rows->row_bytes * row, rows->code_bits, rows->row_codes, maker->row);
+        sg_unpack_codes(rows->new_codes + (size_t)rows->row_bytes * row, rows->code_bits, rows->row_codes, new_codes);
+        for (uint32_t g = 0; g < rows->group_count; g++) {
+            const uint32_t at = g * SG_PATCH_GROUP_CODES;
+            struct sg_guide_group group;
+            uint8_t predicted[SG_PATCH_GROUP_CODES];
+            sg_guide_group_open(&group, shape, maker->guide_shift + at, sg_load_u16(old_norms),
+                                sg_load_u16(old_norms + 2 * g), maker->row + at);
+            sg_guide_group_codes(&group, shape, &cells, boost, maker->row + at, predicted);
+            if (sg_guide_norm(&group, shape, predicted) != sg_load_u16(new_norms + 2 * g))
+                return 0;
+            for (uint32_t i = 0; i < SG_PATCH_GROUP_CODES; i++)
+                if (predicted[i] != new_codes[at + i])
+                    return 0;
+        }
+    }
+    return 1;
+}
+
 /* ---- the table ---- */
 
 static void count_contexts(struct sg_patch_maker *maker, const struct rows *rows, uint32_t row_count,
@@ -137,9 +168,19 @@ static uint64_t choose_noise(struct sg_patch_maker *maker, struct sg_guide_shape
     return best_cost;
 }
 
+/* The noise and width that a settled shift was chosen for. */
+static int take_table_of(struct sg_patch_maker *maker, struct sg_shift_use use, struct sg_guide_shape *shape) {
+    shape->noise = use.noise;
+    shape->width = use.width;
+    for (shape->floor = 0; shape->floor < 2; shape->floor++)
+        if (sg_guide_table_build(&maker->guide_trial, shape) && counted_cost(maker, &maker->guide_trial) != UINT64_MAX)
+            return 1;
+    return 0;
+}
+
 static int is_same_shape(const struct sg_guide_shape *a, const struct sg_guide_shape *b) {
     return a->code_bits == b->code_bits && a->noise == b->noise && a->bucket_shift == b->bucket_shift &&
-           a->floor == b->floor && memcmp(a->level, b->level, sizeof a->level) == 0;
+           a->floor == b->floor && a->width == b->width && memcmp(a->level, b->level, sizeof a->level) == 0;
 }
 
 /* Index of the live table with this shape, written first if there is none. */
@@ -160,12 +201,14 @@ static uint32_t live_table(struct sg_patch_maker *maker, const struct sg_guide_s
     }
     sg_write_fields(maker,
                     (struct sg_patch_segment){.kind = SG_SEGMENT_TABLE,
-                                              .coder = SG_CODER_GUIDED,
+                                              .coder = shape->width == SG_GUIDE_WIDTH_ONE ? SG_CODER_GUIDED
+                                                                                          : SG_CODER_NARROWED,
                                               .bits = shape->code_bits,
                                               .table_index = index,
                                               .noise = shape->noise,
                                               .bucket_shift = shape->bucket_shift,
-                                              .floor = shape->floor},
+                                              .floor = shape->floor,
+                                              .width = shape->width},
                     maker->base_position);
     sg_write_payload(&maker->writer, maker->payload, sg_range_encoder_finish(&encoder));
     return index;
@@ -222,8 +265,9 @@ static void encode_p(struct sg_patch_maker *maker, struct sg_range_encoder *enco
     }
 }
 
+/* Without a table's codes, if `is_predicted`. */
 static size_t encode_block(struct sg_patch_maker *maker, const struct rows *rows, const struct sg_guide_table *table,
-                           uint32_t first_row, uint32_t row_count) {
+                           int is_predicted, uint32_t first_row, uint32_t row_count) {
     const size_t room = sizeof maker->payload - 4;
     uint32_t differences[SG_PATCH_ROW_CODES_MAX / SG_PATCH_GROUP_CODES], before = 0;
     struct sg_range_encoder encoder;
@@ -242,33 +286,65 @@ static size_t encode_block(struct sg_patch_maker *maker, const struct rows *rows
     if (range_bytes > room)
         return 0;
     sg_store_u32(maker->payload, (uint32_t)range_bytes);
+    if (is_predicted)
+        return 4 + range_bytes;
     const size_t code_bytes = sg_rans_encode(table->row, maker->contexts, maker->symbols,
                                              (size_t)rows->row_codes * row_count, maker->payload + 4 + range_bytes,
                                              room - range_bytes);
     return code_bytes ? 4 + range_bytes + code_bytes : 0;
 }
 
+const uint8_t *sg_settled_shift(const struct sg_patch_maker *maker, const struct sg_part *part) {
+    return sg_shifts_find(maker->shifts, maker->shift_bytes, part->target_offset, part->record.row_count,
+                          part->record.group_count * SG_PATCH_GROUP_CODES);
+}
+
+static void fit_shift(struct sg_patch_maker *maker, const struct sg_part *part, const struct rows *rows,
+                      const struct sg_guide_shape *shape) {
+    const struct sg_fit_input input = {rows->old_codes,        rows->new_codes,   rows->old_norms, rows->new_norms,
+                                       part->record.row_count, rows->group_count, rows->code_bits,
+                                       part->record.column_count, shape, maker->effort, &maker->hint};
+    sg_fit_run(maker->fit, &input);
+}
+
+/* The shift, and the table or the boost that go with it; returns 0 if there is none. */
+static int find_shift(struct sg_patch_maker *maker, const struct sg_part *part, const struct rows *rows,
+                      struct sg_guide_shape *shape, uint32_t *boost) {
+    const uint8_t *settled = sg_settled_shift(maker, part);
+    struct sg_shift_use use = {0};
+    if (settled)
+        use = sg_shift_load(maker->fit, settled);
+    else
+        fit_shift(maker, part, rows, shape);
+    if (!maker->fit->rank || !settle_q(maker, rows->row_codes))
+        return 0;
+    *boost = use.boost;
+    if (use.boost && shift_says_all(maker, rows, part->record.row_count, shape, use.boost))
+        return 1;
+    *boost = 0;
+    count_contexts(maker, rows, part->record.row_count, shape);
+    return settled && !use.boost ? take_table_of(maker, use, shape) : choose_noise(maker, shape) != UINT64_MAX;
+}
+
+static uint8_t coder_of(const struct sg_fit *fit, uint32_t boost) {
+    if (boost)
+        return fit->basis.rank ? SG_CODER_PREDICTED_SEEDED : SG_CODER_PREDICTED;
+    return fit->basis.rank ? SG_CODER_SEEDED : SG_CODER_GUIDED;
+}
+
 int sg_write_guided(struct sg_patch_maker *maker, const struct sg_part *part) {
     const struct rows rows = rows_of(maker, part);
-    struct sg_guide_shape shape = {.bucket_shift = 7};
+    struct sg_guide_shape shape = {.bucket_shift = 7, .width = SG_GUIDE_WIDTH_ONE};
     struct sg_fit *fit = maker->fit;
-    fill_levels(maker, part->record.bits, &shape);
-    const struct sg_fit_input input = {rows.old_codes,        rows.new_codes,   rows.old_norms, rows.new_norms,
-                                       part->record.row_count, rows.group_count, rows.code_bits,
-                                       part->record.column_count, &shape, maker->effort, &maker->hint};
-    sg_fit_run(fit, &input);
-    if (!fit->rank)
-        return 0;
-    if (!settle_q(maker, rows.row_codes))
-        return 0;
-    count_contexts(maker, &rows, part->record.row_count, &shape);
-    if (choose_noise(maker, &shape) == UINT64_MAX)
+    uint32_t boost = 0;
+    sg_guide_levels(&shape, maker->target.file + maker->target.directory_offset, part->record.bits);
+    if (!find_shift(maker, part, &rows, &shape, &boost))
         return 0;
     const uint32_t table_index = live_table(maker, &shape);
     const uint32_t block_rows = sg_block_rows(part);
     sg_write_fields(maker,
                     (struct sg_patch_segment){.kind = SG_SEGMENT_CQ,
-                                              .coder = fit->basis.rank ? SG_CODER_SEEDED : SG_CODER_GUIDED,
+                                              .coder = coder_of(fit, boost),
                                               .byte_count = part->byte_count,
                                               .row_count = part->record.row_count,
                                               .group_count = part->record.group_count,
@@ -277,7 +353,8 @@ int sg_write_guided(struct sg_patch_maker *maker, const struct sg_part *part) {
                                               .block_rows = block_rows,
                                               .rank = fit->rank,
                                               .pre_shift = fit->pre_shift,
-                                              .basis = fit->basis},
+                                              .basis = fit->basis,
+                                              .boost = boost},
                     part->base_offset);
     const size_t side_bytes = encode_side(maker, rows.row_codes, part->record.row_count);
     if (side_bytes > sizeof maker->payload)
@@ -285,7 +362,7 @@ int sg_write_guided(struct sg_patch_maker *maker, const struct sg_part *part) {
     sg_write_payload(&maker->writer, maker->payload, side_bytes);
     for (uint32_t row = 0; row < part->record.row_count; row += block_rows) {
         const uint32_t left = part->record.row_count - row;
-        const size_t size = encode_block(maker, &rows, &maker->guide_tables[table_index], row,
+        const size_t size = encode_block(maker, &rows, &maker->guide_tables[table_index], boost != 0, row,
                                          left < block_rows ? left : block_rows);
         if (!size)
             return 0;

@@ -57,18 +57,22 @@ void sg_write_fields(struct sg_patch_maker *maker, struct sg_patch_segment segme
         *next++ = (uint8_t)segment.rank;
         *next++ = (uint8_t)segment.pre_shift;
     }
-    if (segment.kind == SG_SEGMENT_CQ && segment.coder == SG_CODER_SEEDED) {
+    if (segment.kind == SG_SEGMENT_CQ && sg_coder_is_seeded(segment.coder)) {
         next = append_number(next, segment.basis.seed);
         *next++ = (uint8_t)segment.basis.group;
         *next++ = (uint8_t)segment.basis.layer;
         next = append_number(next, segment.basis.width);
         *next++ = (uint8_t)segment.basis.rank;
     }
-    if (segment.kind == SG_SEGMENT_TABLE && segment.coder == SG_CODER_GUIDED) {
+    if (segment.kind == SG_SEGMENT_CQ && sg_coder_is_predicted(segment.coder))
+        next = append_number(next, segment.boost);
+    if (segment.kind == SG_SEGMENT_TABLE && segment.coder != SG_CODER_UNGUIDED) {
         *next++ = (uint8_t)segment.noise;
         *next++ = (uint8_t)segment.bucket_shift;
         *next++ = (uint8_t)segment.floor;
     }
+    if (segment.kind == SG_SEGMENT_TABLE && segment.coder == SG_CODER_NARROWED)
+        *next++ = (uint8_t)segment.width;
     fields[0] = (uint8_t)(next - fields - 1);
     put(&maker->writer, fields, (size_t)(next - fields));
     maker->writer.segment_count++;
@@ -262,6 +266,8 @@ int sg_patch_make(const struct sg_patch_options *options, const uint8_t *base, s
     struct sg_patch_maker *maker = scratch;
     if (options->effort > SG_PATCH_EFFORT_MAX)
         return sg_fail(error, SG_STATUS_BAD_ARGUMENT, "options.effort", 0, options->effort, SG_PATCH_EFFORT_MAX);
+    if (!sg_shifts_are_sound(options->shifts, options->shift_bytes))
+        return sg_fail(error, SG_STATUS_BAD_ARGUMENT, "options.shifts", 0, options->shift_bytes, 0);
     const size_t scratch_needed = sg_patch_scratch_size(base_bytes, target_bytes);
     if (scratch_bytes < scratch_needed)
         return sg_fail(error, SG_STATUS_BUFFER_TOO_SMALL, "scratch_bytes", 0, scratch_bytes, scratch_needed);
@@ -280,6 +286,8 @@ int sg_patch_make(const struct sg_patch_options *options, const uint8_t *base, s
         .byte_count = SG_PATCH_HEADER_BYTES};
     maker->fit = &maker->fit_memory;
     maker->effort = options->effort;
+    maker->shifts = options->shifts;
+    maker->shift_bytes = options->shift_bytes;
     maker->hint.seed = options->adapter_seed;
     sg_models_reset(&maker->models, sizeof maker->models);
     uint32_t *match = maker->match_and_scores;

@@ -5,6 +5,7 @@
 #include "delta_state.h"
 #include "patch_fit.h"
 #include "patch_parts.h"
+#include "patch_shift.h"
 
 /* Bytes laid down so far; once `is_full`, nothing more is. */
 struct sg_patch_writer {
@@ -25,6 +26,8 @@ struct sg_patch_maker {
     uint64_t base_position;    /* base bytes that the segments so far have read or skipped */
     struct sg_part pending;    /* run of equal or of literal parts that may still grow */
     uint32_t effort;
+    const uint8_t *shifts; /* settled beforehand (patch_shift.h) */
+    size_t shift_bytes;
     struct sg_basis_hint hint;
     struct sg_fit *fit;
     struct sg_code_table tables[SG_PATCH_TABLE_COUNT];
@@ -59,6 +62,8 @@ void sg_count_codes(struct sg_patch_maker *maker, const struct sg_part *part);
 void sg_fit_tables(struct sg_patch_maker *maker);
 /* Rows per block of a CQ part: blocks of equal size, as few as there can be. */
 uint32_t sg_block_rows(const struct sg_part *part);
+/* The settled shift of a CQ part, or NULL. */
+const uint8_t *sg_settled_shift(const struct sg_patch_maker *maker, const struct sg_part *part);
 /* Writes a CQ part guided; returns 0 if that cannot be done (the writer may then hold half of it). */
 int sg_write_guided(struct sg_patch_maker *maker, const struct sg_part *part);
 /* Writes a CQ part; returns 0, with nothing changed, if its bytes as they are would be no larger. */

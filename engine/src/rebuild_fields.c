@@ -52,7 +52,9 @@ static int check_guided_cq(const struct sg_rebuild *rebuild, uint32_t code_bits,
         return bad_segment(rebuild, "segment.rank", segment->rank, SG_GUIDE_RANK_MAX, error);
     if (segment->pre_shift > SG_GUIDE_PRE_SHIFT_MAX)
         return bad_segment(rebuild, "segment.pre_shift", segment->pre_shift, SG_GUIDE_PRE_SHIFT_MAX, error);
-    return segment->coder == SG_CODER_SEEDED ? check_basis(rebuild, error) : SG_STATUS_OK;
+    if (segment->boost > SG_GUIDE_BOOST_MAX)
+        return bad_segment(rebuild, "segment.boost", segment->boost, SG_GUIDE_BOOST_MAX, error);
+    return sg_coder_is_seeded(segment->coder) ? check_basis(rebuild, error) : SG_STATUS_OK;
 }
 
 static int check_guide_table(const struct sg_rebuild *rebuild, struct sg_error *error) {
@@ -65,6 +67,8 @@ static int check_guide_table(const struct sg_rebuild *rebuild, struct sg_error *
         return bad_segment(rebuild, "segment.bucket_shift", segment->bucket_shift, SG_GUIDE_BUCKET_SHIFT_MAX, error);
     if (segment->floor > 1)
         return bad_segment(rebuild, "segment.floor", segment->floor, 1, error);
+    if (segment->width > SG_GUIDE_WIDTH_ONE)
+        return bad_segment(rebuild, "segment.width", segment->width, SG_GUIDE_WIDTH_ONE, error);
     return SG_STATUS_OK;
 }
 
@@ -100,7 +104,7 @@ static int check_table(const struct sg_rebuild *rebuild, struct sg_error *error)
         return bad_segment(rebuild, "segment.table_index", segment->table_index, SG_PATCH_TABLE_COUNT - 1, error);
     if (segment->bits < 1 || segment->bits > 4)
         return bad_segment(rebuild, "segment.bits", segment->bits, 4, error);
-    return segment->coder == SG_CODER_GUIDED ? check_guide_table(rebuild, error) : SG_STATUS_OK;
+    return segment->coder == SG_CODER_UNGUIDED ? SG_STATUS_OK : check_guide_table(rebuild, error);
 }
 
 static int check_kind(const struct sg_rebuild *rebuild, struct sg_error *error) {
@@ -128,9 +132,9 @@ static int is_known_coder(const struct sg_patch_segment *segment) {
     if (segment->kind == SG_SEGMENT_LITERAL)
         return segment->coder == SG_CODER_STORED || segment->coder == SG_CODER_MODELLED;
     if (segment->kind == SG_SEGMENT_CQ)
-        return segment->coder >= SG_CODER_UNGUIDED && segment->coder <= SG_CODER_SEEDED;
+        return segment->coder >= SG_CODER_UNGUIDED && segment->coder <= SG_CODER_PREDICTED_SEEDED;
     if (segment->kind == SG_SEGMENT_TABLE)
-        return segment->coder == SG_CODER_UNGUIDED || segment->coder == SG_CODER_GUIDED;
+        return segment->coder >= SG_CODER_UNGUIDED && segment->coder <= SG_CODER_NARROWED;
     return segment->coder == SG_CODER_MODELLED;
 }
 
@@ -159,17 +163,20 @@ int sg_rebuild_read_fields(struct sg_rebuild *rebuild, uint32_t byte_count, stru
         segment->rank = sg_take_u8(&cursor);
         segment->pre_shift = sg_take_u8(&cursor);
     }
-    if (segment->kind == SG_SEGMENT_CQ && segment->coder == SG_CODER_SEEDED) {
+    if (segment->kind == SG_SEGMENT_CQ && sg_coder_is_seeded(segment->coder)) {
         segment->basis.seed = take_number_32(&cursor);
         segment->basis.group = sg_take_u8(&cursor);
         segment->basis.layer = sg_take_u8(&cursor);
         segment->basis.width = take_number_32(&cursor);
         segment->basis.rank = sg_take_u8(&cursor);
     }
-    if (segment->kind == SG_SEGMENT_TABLE && segment->coder == SG_CODER_GUIDED) {
+    if (segment->kind == SG_SEGMENT_CQ && sg_coder_is_predicted(segment->coder))
+        segment->boost = take_number_32(&cursor);
+    if (segment->kind == SG_SEGMENT_TABLE && segment->coder != SG_CODER_UNGUIDED) {
         segment->noise = sg_take_u8(&cursor);
         segment->bucket_shift = sg_take_u8(&cursor);
         segment->floor = sg_take_u8(&cursor);
+        segment->width = segment->coder == SG_CODER_NARROWED ? sg_take_u8(&cursor) : SG_GUIDE_WIDTH_ONE;
     }
     if (cursor.overrun || cursor.offset != byte_count)
         return bad_segment(rebuild, "segment.fields_size", byte_count, cursor.offset, error);

@@ -14,7 +14,8 @@ int sg_rebuild_decode_guide_table(struct sg_rebuild *rebuild, struct sg_range_de
     struct sg_guide_shape shape = {.code_bits = segment->bits,
                                    .noise = segment->noise,
                                    .bucket_shift = segment->bucket_shift,
-                                   .floor = segment->floor};
+                                   .floor = segment->floor,
+                                   .width = segment->width};
     uint32_t level = 0;
     for (uint32_t code = 0; code < 1u << segment->bits; code++) {
         level += sg_decode_signed(decoder, &rebuild->models.level);
@@ -80,7 +81,10 @@ int sg_rebuild_decode_guided_row(struct sg_rebuild *rebuild, struct sg_range_dec
     const struct sg_guide_table *table = &rebuild->guide_tables[segment->table_index];
     const uint32_t code_bits = table->shape.code_bits, row_codes = segment->group_count * SG_PATCH_GROUP_CODES;
     const uint32_t row_norm = sg_load_u16(norms);
+    const int is_predicted = sg_coder_is_predicted(segment->coder);
+    struct sg_guide_cells cells;
     int16_t p[SG_GUIDE_RANK_MAX];
+    sg_guide_cells_fill(&cells, &table->shape);
     decode_p(rebuild, range, p);
     sg_guide_row(p, rebuild->q, segment->rank, row_codes, segment->pre_shift, rebuild->shift);
     for (uint32_t g = 0; g < segment->group_count; g++) {
@@ -89,10 +93,16 @@ int sg_rebuild_decode_guided_row(struct sg_rebuild *rebuild, struct sg_range_dec
         uint8_t new_codes[SG_PATCH_GROUP_CODES];
         struct sg_guide_group group;
         sg_unpack_codes(group_codes, code_bits, SG_PATCH_GROUP_CODES, old_codes);
-        sg_guide_group_contexts(&group, &table->shape, rebuild->shift + g * SG_PATCH_GROUP_CODES, row_norm,
-                                sg_load_u16(norm), old_codes, contexts);
-        if (!sg_rans_decode(rans, table->row, contexts, SG_PATCH_GROUP_CODES, new_codes))
-            return 0;
+        if (is_predicted) {
+            sg_guide_group_open(&group, &table->shape, rebuild->shift + g * SG_PATCH_GROUP_CODES, row_norm,
+                                sg_load_u16(norm), old_codes);
+            sg_guide_group_codes(&group, &table->shape, &cells, segment->boost, old_codes, new_codes);
+        } else {
+            sg_guide_group_contexts(&group, &table->shape, rebuild->shift + g * SG_PATCH_GROUP_CODES, row_norm,
+                                    sg_load_u16(norm), old_codes, contexts);
+            if (!sg_rans_decode(rans, table->row, contexts, SG_PATCH_GROUP_CODES, new_codes))
+                return 0;
+        }
         sg_pack_codes(new_codes, code_bits, SG_PATCH_GROUP_CODES, group_codes);
         *before = sg_decode_signed(range, &rebuild->models.guided_norm[sg_size_context(*before, SG_NORM_CONTEXTS)]);
         sg_store_u16(norm, (sg_guide_norm(&group, &table->shape, new_codes) + *before) & 0xffff);

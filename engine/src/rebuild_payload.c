@@ -86,12 +86,14 @@ static int decode_cq_block(struct sg_rebuild *rebuild, uint32_t byte_count, stru
                      (size_t)2 * segment->group_count * rebuild->row;
     struct sg_range_decoder range;
     struct sg_rans_decoder rans;
+    const int is_predicted = sg_coder_is_predicted(segment->coder);
     uint32_t before = 0;
     if (byte_count < 4 || sg_load_u32(rebuild->payload) > byte_count - 4)
         return corrupt(rebuild, "block.norm_bytes", error);
     const uint32_t norm_bytes = sg_load_u32(rebuild->payload);
     sg_range_decoder_init(&range, rebuild->payload + 4, norm_bytes);
-    if (!sg_rans_decoder_init(&rans, rebuild->payload + 4 + norm_bytes, byte_count - 4 - norm_bytes))
+    if (is_predicted ? norm_bytes != byte_count - 4
+                     : !sg_rans_decoder_init(&rans, rebuild->payload + 4 + norm_bytes, byte_count - 4 - norm_bytes))
         return corrupt(rebuild, "block.codes", error);
     for (; rebuild->row < last_row; rebuild->row++) {
         const int is_decoded = segment->coder != SG_CODER_UNGUIDED
@@ -104,7 +106,7 @@ static int decode_cq_block(struct sg_rebuild *rebuild, uint32_t byte_count, stru
     }
     if (!sg_range_decoder_is_spent(&range))
         return corrupt(rebuild, "block.norms", error);
-    if (!sg_rans_decoder_is_spent(&rans))
+    if (!is_predicted && !sg_rans_decoder_is_spent(&rans))
         return corrupt(rebuild, "block.codes", error);
     return SG_STATUS_OK;
 }
@@ -133,10 +135,10 @@ int sg_rebuild_decode_payload(struct sg_rebuild *rebuild, uint32_t byte_count, s
         decode_halves(rebuild->models.half, &before, &range, target, (size_t)segment->byte_count / 2);
     else if (segment->kind == SG_SEGMENT_CQ)
         status = sg_rebuild_decode_side(rebuild, &range, error);
-    else if (segment->coder == SG_CODER_GUIDED)
-        status = sg_rebuild_decode_guide_table(rebuild, &range, error);
-    else
+    else if (segment->coder == SG_CODER_UNGUIDED)
         status = decode_table(rebuild, &range, error);
+    else
+        status = sg_rebuild_decode_guide_table(rebuild, &range, error);
     rebuild->has_side = segment->kind == SG_SEGMENT_CQ;
     if (status == SG_STATUS_OK && !sg_range_decoder_is_spent(&range))
         return corrupt(rebuild, "segment.payload", error);

@@ -8,3 +8,10 @@ SG_WRAP(int, patch_make,
          size_t target_bytes, uint8_t *out, size_t out_capacity, size_t *out_bytes, void *scratch,
          size_t scratch_bytes, struct sg_error *error),
         (options, base, base_bytes, target, target_bytes, out, out_capacity, out_bytes, scratch, scratch_bytes, error))
+SG_WRAP(size_t, requantise_size, (void), ())
+SG_WRAP_VOID(requantise_begin, (struct sg_requantiser *state, uint32_t adapter_seed), (state, adapter_seed))
+SG_WRAP(size_t, requantise_shift_bound, (uint32_t row_count, uint32_t group_count), (row_count, group_count))
+SG_WRAP(int, requantise,
+        (struct sg_requantiser *state, const struct sg_requantise_input *input, uint8_t *target, uint8_t *shift,
+         struct sg_requantised *result, struct sg_error *error),
+        (state, input, target, shift, result, error))

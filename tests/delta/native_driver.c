@@ -79,7 +79,7 @@ static struct sg_rebuild_expect expect_of(struct bytes patch) {
 
 static int make(char **words) {
     const struct bytes base = read_file(words[2]), target = read_file(words[3]);
-    const struct sg_patch_options options = {(uint32_t)atoi(words[5]), 0};
+    const struct sg_patch_options options = {.effort = (uint32_t)atoi(words[5])};
     const size_t scratch_bytes = sg_patch_scratch_size(base.count, target.count);
     const size_t capacity = sg_patch_bound(base.count, target.count);
     uint8_t *out = malloc(capacity), *scratch = malloc(scratch_bytes);

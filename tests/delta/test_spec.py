@@ -82,6 +82,9 @@ def test_python_has_the_constants_of_the_engine() -> None:
     assert kinds == {kind.name: str(kind.value) for kind in SegmentKind}
     assert f"SG_CODER_GUIDED = {layout.CODER_GUIDED}," in FORMAT
     assert f"SG_CODER_SEEDED = {layout.CODER_SEEDED}," in FORMAT
+    assert f"SG_CODER_NARROWED = {layout.CODER_NARROWED}," in FORMAT
+    assert f"SG_CODER_PREDICTED = {layout.CODER_PREDICTED}," in FORMAT
+    assert f"SG_CODER_PREDICTED_SEEDED = {layout.CODER_PREDICTED_SEEDED}," in FORMAT
 
 
 def test_python_has_the_coders_of_the_page() -> None:
