@@ -7,6 +7,7 @@ Knows nothing of: terminals, how each thing is made. Source: docs/publish.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -145,14 +146,18 @@ def _publish(
     steps: Steps,
 ) -> Report:
     parts = {item.member.id: cut(item.travels.path, options.part_bytes) for item in delivered}
-    patched = {item: cut(item.patch.path, options.part_bytes) for item in upgrades if item.patch}
+    cuts = [cut(item.patch.path, options.part_bytes) if item.patch else [] for item in upgrades]
     fields = _fields(family, delivered, parts, page, engine)
-    if patched:
-        fields["base"]["upgrades"] = [_upgrade_entry(*pair) for pair in patched.items()]
+    entries = [
+        _upgrade_entry(item, item.patch, pieces)
+        for item, pieces in zip(upgrades, cuts, strict=True)
+        if item.patch
+    ]
+    fields["base"] |= {"upgrades": entries} if entries else {}
     manifest = write_manifest(fields | {"numerics": options.numerics})
     release = read_manifest(manifest).release
     files = build_page(page, release)
-    groups = [*parts.values(), *patched.values()]
+    groups = [*parts.values(), *cuts]
     immutable: dict[str, bytes | PartSource] = {part.path: part for group in groups for part in group}
     immutable[engine_path(engine.sha256)] = engine.data
     immutable |= {path: data for path, data in files.items() if "/" in path}
@@ -163,7 +168,7 @@ def _publish(
         name=family.name,
         release=release,
         members=tuple(_cost(item, parts[item.member.id]) for item in delivered),
-        upgrades=tuple(_upgrade_cost(item, delivered[0], patched.get(item, [])) for item in upgrades),
+        upgrades=tuple(map(_upgrade_cost, upgrades, repeat(delivered[0]), cuts)),
         page_bytes=sum(map(len, files.values())),
         engine_bytes=len(engine.data),
         manifest_bytes=len(manifest),
@@ -252,13 +257,12 @@ def _entry(item: Delivered, parts: list[PartSource]) -> dict[str, Any]:
     return entry
 
 
-def _upgrade_entry(item: Upgraded, parts: list[PartSource]) -> dict[str, Any]:
-    assert item.patch is not None
+def _upgrade_entry(item: Upgraded, patch: Made, parts: list[PartSource]) -> dict[str, Any]:
     return {
         "from_sha256": item.from_sha256,
         "from_bytes": item.from_bytes,
         "from_parts": [piece.model_dump() for piece in item.from_parts],
-        "delivery": _delivery("patch", item.patch, parts),
+        "delivery": _delivery("patch", patch, parts),
     }
 
 

@@ -75,6 +75,7 @@ def fetch(address: str, bytes_max: int) -> bytes:
             if len(data) <= bytes_max and response.length:  # It ended before the length that was announced.
                 raise http.client.IncompleteRead(data, response.length)
     except urllib.error.HTTPError as error:
+        error.close()
         code = "server_error" if error.code >= 500 else "part_missing"
         sentence = refusal(address, "status", found=error.code, allowed="200")
         raise ManifestError(sentence, code=code) from None

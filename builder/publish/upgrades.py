@@ -83,7 +83,7 @@ class UpgradeMaker:
             return _without(where, base, f"its base cannot be patched: {error}")
         if patch.byte_count >= self._base.byte_count:
             return _without(
-                where, base, f"a patch would take {patch.byte_count:,} bytes, no less than the base"
+                where, base, f"a patch would take {patch.byte_count:,} bytes, no less than the whole base"
             )
         return Upgraded(where, base.sha256, base.bytes, _pieces(base), patch)
 

@@ -37,10 +37,23 @@ def member(member_id: str, **changes: Any) -> dict[str, Any]:
     return fields | changes
 
 
+def upgrade(name: str, **changes: Any) -> dict[str, Any]:
+    """A patch of one part from an earlier base that was delivered in two."""
+    pieces = [{"bytes": size, "sha256": sha(f"{name} {size}")} for size in (600, 300)]
+    patch = part(name + " patch", 80)
+    fields: dict[str, Any] = {
+        "from_sha256": sha(name),
+        "from_bytes": 900,
+        "from_parts": pieces,
+        "delivery": {"kind": "patch", "bytes": 80, "sha256": patch["sha256"], "parts": [patch]},
+    }
+    return fields | changes
+
+
 def family_fields() -> dict[str, Any]:
     """What `write_manifest` takes: a base of one part, a router, two specialists."""
     whole = {"kind": "whole", "bytes": 1000, "parts": [{**part("base", 1000)}]}
-    base = member("base", delivery=whole)
+    base = member("base", delivery=whole, upgrades=[upgrade("older"), upgrade("oldest")])
     del base["changed_codes"]
     router = member("router")
     del router["changed_codes"], router["max_new_tokens"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from builder.errors import ManifestError
 from builder.publish.canonical import canonical_json
 from builder.publish.manifest import read_manifest, schema_text, write_manifest
-from tests.publish.family_fields import family_fields, member, part, sha
+from tests.publish.family_fields import family_fields, member, part, sha, upgrade
 
 ROOT = Path(__file__).parents[2]
 Path_ = tuple[str | int, ...]
@@ -130,6 +130,42 @@ WRONG: dict[str, tuple[Path_, Any, str]] = {
     "empty title": (("title",), "", "title: is '', must be one with at least 1 character (docs"),
     "unknown numerics": (("numerics",), "quick", "numerics"),
     "unknown generation": (("container", "generation"), 4, "container.generation"),
+    "upgrade of the base itself": (
+        ("base", "upgrades", 0, "from_sha256"),
+        sha("base"),
+        "base.upgrades[0].from_sha256: is",
+    ),
+    "upgrade that stands twice": (
+        ("base", "upgrades", 1, "from_sha256"),
+        sha("older"),
+        "base.upgrades[1].from_sha256: is",
+    ),
+    "upgrade from another size": (
+        ("base", "upgrades", 0, "from_bytes"),
+        901,
+        "base.upgrades[0].from_bytes: is 901, must be 900",
+    ),
+    "upgrade from no pieces": (("base", "upgrades", 0, "from_parts"), [], "base.upgrades[0].from_parts"),
+    "upgrade from one piece of another hash": (
+        ("base", "upgrades", 0, "from_parts"),
+        [{"bytes": 900, "sha256": sha("x")}],
+        "base.upgrades[0].from_parts[0].sha256",
+    ),
+    "upgrade of another kind": (
+        ("base", "upgrades", 0, "delivery"),
+        {"kind": "whole", "bytes": 80, "parts": [part("x", 80)]},
+        "base.upgrades[0].delivery.kind",
+    ),
+    "upgrade as large as the base, by sum": (
+        ("base", "upgrades", 0, "delivery"),
+        {"kind": "patch", "bytes": 1000, "sha256": sha("x"), "parts": [part("x", 1000)]},
+        "base.upgrades[0].delivery.bytes: is 1000, must be less than 1000",
+    ),
+    "too many upgrades": (
+        ("base", "upgrades"),
+        [upgrade(str(n)) for n in range(17)],
+        "base.upgrades: is",
+    ),
     "too many examples": (("examples",), ["x"] * 13, "examples"),
 }
 

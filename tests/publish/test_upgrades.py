@@ -1,0 +1,389 @@
+"""Patches from the bases of earlier releases: what `pack --previous` makes, takes over and refuses."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.delta import apply_patch
+from builder.errors import ManifestError, SaguaroError, UsageError
+from builder.publish import patches
+from builder.publish.folder import site_files
+from builder.publish.manifest import MANIFEST_BYTES_MAX, UPGRADES_MAX, write_manifest
+from builder.publish.previous import open_address
+from builder.publish.serve import serving
+from builder.publish.site import open_site
+from builder.publish.verify import verify
+from tests.cli.conftest import Run, run
+from tests.publish import hostile_server as faults
+from tests.publish.conftest import FAMILY, MODEL_BYTES, PART_BYTES, House
+from tests.publish.family_fields import family_fields
+from tests.publish.hostile_server import HostileHandler, HostileServer
+from tests.publish.test_pack import _other_tokenizer
+
+__all__ = ["run"]
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {path: (folder / path).read_bytes() for path in site_files(folder)}
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+@pytest.fixture
+def alone(house: House) -> House:
+    """A family of one base; the models of the other members may take its place."""
+    (house.folder / "family.toml").write_text(FAMILY.split("[router]")[0])
+    return house
+
+
+@pytest.fixture
+def first(alone: House, tmp_path: Path) -> Path:
+    """The site of the first release; the family file now names another base."""
+    alone.pack(tmp_path / "first")
+    shutil.copyfile(alone.folder / "home.cact", alone.folder / "base.cact")
+    return tmp_path / "first"
+
+
+def release_of(folder: Path, base: bytes) -> str:
+    """As much of a site as an upgrade needs: a manifest, and a base in one part."""
+    part = {"path": f"parts/{sha256(base)}.bin", "bytes": len(base), "sha256": sha256(base)}
+    fields = family_fields()
+    fields["base"] |= {"bytes": len(base), "sha256": sha256(base), "upgrades": []}
+    fields["base"]["delivery"] = {"kind": "whole", "bytes": len(base), "parts": [part]}
+    (folder / "parts").mkdir(parents=True)
+    (folder / part["path"]).write_bytes(base)
+    (folder / "family.json").write_bytes(write_manifest(fields))
+    return str(folder)
+
+
+def reseal(site: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """A sound manifest that says something wrong of the base."""
+    document = json.loads((site / "family.json").read_bytes())
+    change(document["base"])
+    fields = {key: value for key, value in document.items() if key not in ("format", "version", "release")}
+    (site / "family.json").write_bytes(write_manifest(fields))
+
+
+def test_upgrade_costs_less_and_gives_the_new_base(alone: House, first: Path) -> None:
+    old = open_site(first).manifest.base
+    report = alone.pack(first, previous=(str(first),))
+    base = open_site(first).manifest.base
+    (upgrade,) = base.upgrades
+    assert (upgrade.from_sha256, upgrade.from_bytes) == (old.sha256, old.bytes)
+    pieces = [(piece.bytes, piece.sha256) for piece in upgrade.from_parts]
+    assert pieces == [(part.bytes, part.sha256) for part in old.delivery.parts]
+    assert len(pieces) == 4
+    patch = open_site(first).patch_bytes("it", upgrade.delivery)
+    before = b"".join((first / part.path).read_bytes() for part in old.delivery.parts)
+    assert apply_patch(before, patch) == (alone.folder / "base.cact").read_bytes()
+    (cost,) = report.upgrades
+    assert (cost.whole_bytes, cost.delivered_bytes, cost.note) == (MODEL_BYTES, len(patch), "")
+    assert len(patch) < 0.4 * MODEL_BYTES
+    assert cost.part_count == -(-len(patch) // PART_BYTES)
+    assert cost.changed_codes is not None
+    assert report.made == (f"upgrade from {old.sha256[:12]}",)
+
+
+def test_verify_applies_an_upgrade_where_the_earlier_base_is_kept(alone: House, first: Path) -> None:
+    old = open_site(first).manifest.base.sha256
+    alone.pack(first, previous=(str(first),))
+    verdict = verify(first)
+    assert (verdict.mismatches, verdict.foreign) == ([], [])
+    assert [(found, applied) for found, _, applied in verdict.upgrades] == [(old, True)]
+    alone.pack(first, previous=(str(first),), keep_previous=False)
+    verdict = verify(first)
+    assert [(found, applied) for found, _, applied in verdict.upgrades] == [(old, False)]
+    assert verdict.mismatches == []
+
+
+def test_release_with_the_same_base_takes_its_upgrades_over(
+    alone: House, first: Path, tmp_path: Path
+) -> None:
+    alone.pack(first, previous=(str(first),))
+    before, upgrades = tree(first), open_site(first).manifest.base.upgrades
+    again = alone.pack(first, previous=(str(first),))
+    assert tree(first) == before, "a second pack changes nothing"
+    assert [cost.delivered_bytes for cost in again.upgrades] == [None, upgrades[0].delivery.bytes]
+    assert "has the same base" in again.upgrades[0].note
+    (alone.folder / "family.toml").write_text(
+        (alone.folder / "family.toml").read_text().replace("A h", "My h")
+    )
+    alone.pack(first, previous=(str(first),))
+    assert open_site(first).manifest.base.upgrades == upgrades
+    assert verify(first).mismatches == []
+    alone.pack(tmp_path / "plain")
+    assert open_site(tmp_path / "plain").manifest.base.upgrades == ()
+
+
+def test_parts_of_an_upgrade_stay_for_open_tabs(alone: House, first: Path) -> None:
+    alone.pack(first, previous=(str(first),))
+    (upgrade,) = open_site(first).manifest.base.upgrades
+    shutil.copyfile(alone.folder / "media.cact", alone.folder / "base.cact")
+    alone.pack(first)
+    assert {part.path for part in upgrade.delivery.parts} < set(tree(first))
+    assert verify(first).mismatches == []
+    alone.pack(first, keep_previous=False)
+    assert not {part.path for part in upgrade.delivery.parts} & set(tree(first))
+
+
+def test_each_earlier_base_gets_one_upgrade(alone: House, first: Path, tmp_path: Path) -> None:
+    second = release_of(tmp_path / "second", (alone.folder / "router.cact").read_bytes())
+    named = (str(first), second, str(first))
+    report = alone.pack(tmp_path / "site", previous=named)
+    found = [upgrade.from_sha256 for upgrade in open_site(tmp_path / "site").manifest.base.upgrades]
+    assert found == [open_site(folder).manifest.base.sha256 for folder in (first, second)]
+    assert [cost.previous for cost in report.upgrades] == list(named[:2])
+    assert set(report.made) == {f"upgrade from {name[:12]}" for name in found}
+    assert verify(tmp_path / "site").mismatches == []
+
+
+def test_earlier_release_may_lie_at_an_address(alone: House, first: Path, tmp_path: Path) -> None:
+    alone.pack(tmp_path / "a", previous=(str(first),), cache_folder=tmp_path / "cold")
+    for tail in ("", "family.json"):
+        with serving(HostileServer(first, "/models/")) as server:
+            cold = tmp_path / f"cold {tail}"
+            alone.pack(tmp_path / "b", previous=(server.url + tail,), cache_folder=cold)
+            parts = [part.path for part in open_site(first).manifest.base.delivery.parts]
+            assert [seen.path for seen in server.seen] == ["family.json", *parts]
+    assert tree(tmp_path / "b") == tree(tmp_path / "a")
+
+
+def test_base_with_another_tokenizer_still_gives_a_patch(alone: House, first: Path, tmp_path: Path) -> None:
+    old = _other_tokenizer((alone.folder / "home.cact").read_bytes())
+    named = release_of(tmp_path / "old", old)
+    report = alone.pack(tmp_path / "site", previous=(named,))
+    assert report.upgrades[0].delivered_bytes is not None
+    assert report.upgrades[0].delivered_bytes < 40_000, "the tokenizer and a little more"
+    assert verify(tmp_path / "site").mismatches == []
+
+
+def without_patch(alone: House, out: Path, previous: str) -> str:
+    """The note of a release that gives no upgrade."""
+    report = alone.pack(out, previous=(previous,))
+    assert open_site(out).manifest.base.upgrades == ()
+    assert [cost.delivered_bytes for cost in report.upgrades] == [None]
+    return report.upgrades[0].note
+
+
+def test_earlier_base_that_is_no_container_gives_none(alone: House, tmp_path: Path) -> None:
+    named = release_of(tmp_path / "old", b"an older format")
+    assert "its base cannot be patched: " in without_patch(alone, tmp_path / "site", named)
+
+
+def test_patch_that_is_no_smaller_than_the_base_is_not_published(
+    alone: House, first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patches, "make_patch", lambda base, target, **options: target)
+    monkeypatch.setattr(patches, "apply_patch", lambda base, patch: patch)
+    shutil.rmtree(alone.folder / "cache")
+    assert "665,347 bytes, no less than the whole base" in without_patch(alone, tmp_path / "site", str(first))
+
+
+def test_more_upgrades_than_a_manifest_holds_are_refused(
+    alone: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patches, "make_patch", lambda base, target, **options: base)
+    monkeypatch.setattr(patches, "apply_patch", lambda base, patch: (alone.folder / "base.cact").read_bytes())
+    monkeypatch.setattr(patches, "changed_code_share", lambda base, target: 1.0)
+    named = tuple(release_of(tmp_path / f"{n}", b"base %d" % n) for n in range(UPGRADES_MAX + 1))
+    with pytest.raises(UsageError, match="gives 17 upgrades, must be at most 16"):
+        alone.pack(tmp_path / "site", previous=named)
+    assert not (tmp_path / "site").exists()
+    alone.pack(tmp_path / "site", previous=named[1:])
+    assert len(open_site(tmp_path / "site").manifest.base.upgrades) == UPGRADES_MAX
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def base_part(site: Path) -> Path:
+    return site / open_site(site).manifest.base.delivery.parts[1].path
+
+
+SPOILT: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "no folder": (shutil.rmtree, "which is not there, must be a site's folder"),
+    "no manifest": (
+        lambda site: (site / "family.json").unlink(),
+        "must be a site's folder with its family.json",
+    ),
+    "damaged manifest": (lambda site: flip(site / "family.json"), "family.json: "),
+    "damaged part": (lambda site: flip(base_part(site)), "sha256: is"),
+    "missing part": (lambda site: base_part(site).unlink(), "file: is missing"),
+}
+
+
+@pytest.mark.parametrize("case", SPOILT)
+def test_spoilt_folder_is_refused_and_nothing_is_written(
+    alone: House, first: Path, tmp_path: Path, case: str
+) -> None:
+    spoil, words = SPOILT[case]
+    spoil(first)
+    refuse(alone, tmp_path, str(first), words)
+
+
+def refuse(alone: House, tmp_path: Path, previous: str, words: str) -> None:
+    """The pack names what is wrong; the patch must not come from the cache."""
+    with pytest.raises(SaguaroError) as caught:
+        alone.pack(tmp_path / "site", previous=(previous,), cache_folder=tmp_path / "cold")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "site").exists()
+
+
+def too_large(handler: HostileHandler, path: Path) -> None:
+    body = path.read_bytes() + b" " * MANIFEST_BYTES_MAX
+    handler.reply(body, {"Content-Type": "application/json", "Content-Length": str(len(body))})
+
+
+def to_a_file(handler: HostileHandler, path: Path) -> None:
+    """A redirect to the right file, on the disk of whoever follows it."""
+    headers = {"Location": f"file://{path}", "Content-Length": "0"}
+    handler.reply(b"", headers, HTTPStatus.FOUND)
+
+
+def read_base(address: str) -> bytes:
+    return open_address(address).member_bytes("base")
+
+
+HOSTS: dict[str, tuple[str, faults.Fault, str, str]] = {
+    "no manifest": ("family.json", faults.missing, "status: is 404, must be 200", "part_missing"),
+    "a page for everything": (
+        "*",
+        faults.html_page,
+        "family.json: document: is not JSON",
+        "manifest_damaged",
+    ),
+    "cut manifest": ("family.json", faults.truncated, "is not JSON", "manifest_damaged"),
+    "endless manifest": (
+        "family.json",
+        too_large,
+        "size: is larger, must be at most 1048576",
+        "part_too_long",
+    ),
+    "broken host": ("parts/*", faults.broken, "status: is 500", "server_error"),
+    "flipped bit": ("parts/*", faults.flipped, "sha256: is", "part_hash_mismatch"),
+    "Git LFS pointer": ("parts/*", faults.lfs_pointer, "is a Git LFS pointer", "part_is_lfs_pointer"),
+    "cut connection": ("parts/*", faults.cut_at(50), "cannot be read: ", "network"),
+    "redirect to a file": ("family.json", to_a_file, "family.json", "part_missing"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTS)
+def test_spoilt_host_is_refused_and_nothing_is_written(
+    alone: House, first: Path, tmp_path: Path, case: str
+) -> None:
+    pattern, fault, words, code = HOSTS[case]
+    with serving(HostileServer(first)) as server:
+        server.on(pattern, fault)
+        refuse(alone, tmp_path, server.url, words)
+        with pytest.raises(ManifestError) as caught:
+            read_base(server.url)
+    assert caught.value.code == code
+
+
+def test_host_that_compresses_nothing_and_says_no_length_will_do(first: Path) -> None:
+    with serving(HostileServer(first)) as server:
+        server.on("*", faults.without_length)
+        assert sha256(read_base(server.url)) == open_site(first).manifest.base.sha256
+
+
+def test_host_that_is_not_there_is_refused(alone: House, first: Path, tmp_path: Path) -> None:
+    with serving(HostileServer(first)) as server:
+        url = server.url
+    refuse(alone, tmp_path, url, "family.json: cannot be read: ")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("ftp://example.org/", "file:///srv/site", "https://", "http://a b/", "http://u:p@example.org/"),
+        *("https://example.org/?x", "https://example.org/#x", "https://example.org:99999/", "https://[::1/"),
+        "https://example.org/\x1b[31m",
+    ],
+)
+def test_other_addresses_are_a_usage_error(alone: House, tmp_path: Path, address: str) -> None:
+    with pytest.raises(UsageError, match=r"--previous: is .*, must be a site's folder") as caught:
+        alone.pack(tmp_path / "site", previous=(address,))
+    assert str(caught.value).isprintable()
+
+
+@pytest.fixture
+def upgraded(alone: House, first: Path) -> Path:
+    alone.pack(first, previous=(str(first),))
+    return first
+
+
+def upgrade_part(site: Path) -> Path:
+    return site / open_site(site).manifest.base.upgrades[0].delivery.parts[-1].path
+
+
+def other_start(base: dict[str, Any]) -> None:
+    base["upgrades"][0]["from_sha256"] = "0" * 64
+
+
+def other_pieces(base: dict[str, Any]) -> None:
+    base["upgrades"][0]["from_parts"].reverse()
+
+
+RESEALED = ["index.html: release", "sw.js: release"]
+DAMAGED: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
+    "flipped byte": (lambda site: flip(upgrade_part(site)), ["sha256: is"]),
+    "missing part": (lambda site: upgrade_part(site).unlink(), ["file: is missing"]),
+    "another start": (
+        lambda site: reseal(site, other_start),
+        [*RESEALED, "patch: is between other files, must be from that base to this one"],
+    ),
+    "pieces of another file": (
+        lambda site: reseal(site, other_pieces),
+        [*RESEALED, "from_parts: is those of another file"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_verify_tells_of_an_upgrade_that_is_not_exact(upgraded: Path, case: str) -> None:
+    spoil, words = DAMAGED[case]
+    spoil(upgraded)
+    verdict = verify(upgraded)
+    assert len(verdict.mismatches) == len(words)
+    assert all(word in found for word, found in zip(words, verdict.mismatches, strict=True))
+    assert (verdict.upgrades, [name for name, _, _ in verdict.models]) == ([], ["base"])
+
+
+def test_upgrade_that_lies_is_not_taken_over(alone: House, upgraded: Path, tmp_path: Path) -> None:
+    reseal(upgraded, other_start)
+    refuse(alone, tmp_path, str(upgraded), "patch: is between other files")
+
+
+def test_command_shows_the_upgrade_and_says_why_there_is_none(run: Run, alone: House, first: Path) -> None:
+    words = ["pack", alone.folder / "family.toml", "--out", first, "--effort", "0", "--json"]
+    words += ["--cache", alone.folder / "cache", "--previous", first]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("builder.publish.pack_command.default_web_folder", lambda: alone.web)
+        code, out, err = run(*words)
+        _, _, again = run(*words)
+    assert code == 0
+    line = next(line for line in out.splitlines() if line.startswith("base from "))
+    document = json.loads(out.splitlines()[-1])["upgrades"][0]
+    size, share = document["delivered_bytes"], f"{document['delivered_bytes'] / MODEL_BYTES:.1%}"
+    from_hash = document["from_sha256"][:12]
+    assert line.split()[:7] == ["base", "from", from_hash, "patch", "665,347", f"{size:,}", share]
+    assert "no upgrade" not in err
+    note = "has the same base: nobody needs an upgrade from it"
+    assert again.splitlines()[0] == f"pack: no upgrade from {first}: {note}"
+    code, out, err = run("verify", first)
+    assert code == 0
+    assert out.splitlines()[-1] == f"base from {from_hash}  {size:,} bytes  applied"
