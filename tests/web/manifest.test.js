@@ -58,6 +58,29 @@ test('a key that stands twice is refused', () => {
 
 test('a web page in its place is called one', () => refused('\n<!doctype html>', 'manifest_missing', /web page/));
 
+/** A manifest with two upgrades, broken by `change`. */
+function upgraded(change = () => undefined) {
+  const piece = (seed, bytes) => ({ bytes, sha256: sha256(noise(seed, 9)) });
+  const upgrade = (seed) => {
+    const part = piece(seed, 80);
+    return {
+      ...{ from_sha256: sha256(noise(seed + 1, 9)), from_bytes: 900, from_parts: [piece(seed + 2, 600), piece(seed + 3, 300)] },
+      delivery: { kind: 'patch', bytes: 80, sha256: part.sha256, parts: [{ path: `parts/${part.sha256}.bin`, ...part }] },
+    };
+  };
+  return (m) => {
+    m.base.upgrades = [upgrade(40), upgrade(50)];
+    change(m.base.upgrades[0], m);
+  };
+}
+
+test('upgrades are read; a base without any has none', async () => {
+  const { base } = await readManifest(textOf(makeSite({ change: upgraded() })), hash);
+  assert.deepEqual(base.upgrades.map((one) => [one.from_bytes, one.from_parts.length, one.delivery.bytes]), [[900, 2, 80], [900, 2, 80]]);
+  assert.equal('path' in base.upgrades[0].from_parts[0], false);
+  assert.deepEqual((await readManifest(textOf(makeSite()), hash)).base.upgrades, []);
+});
+
 describe('each broken field has a sentence', () => {
   const cases = [
     ['another format', (m) => (m.format = 'x'), 'manifest_invalid', /format: is "x"/],
@@ -76,6 +99,17 @@ describe('each broken field has a sentence', () => {
     ['no limit for an answer', (m) => delete m.base.max_new_tokens, 'manifest_invalid', /base\.max_new_tokens/],
     ['tools that are no text', (m) => (m.base.prompt.tools = []), 'manifest_invalid', /prompt\.tools/],
     ['a missing base', (m) => delete m.base, 'manifest_invalid', /base: is absent/],
+    ['an upgrade from the base itself', upgraded((one, m) => (one.from_sha256 = m.base.sha256)), 'manifest_invalid', /upgrades\[\]\.from_sha256/],
+    ['an upgrade twice', upgraded((one, m) => m.base.upgrades.push(one)), 'manifest_invalid', /upgrades\[\]\.from_sha256/],
+    ['an upgrade from no pieces', upgraded((one) => (one.from_parts = [])), 'manifest_invalid', /upgrades\[0\]\.from_bytes: is 900, must be 0/],
+    ['an upgrade from pieces of another size', upgraded((one) => (one.from_bytes = 901)), 'manifest_invalid', /upgrades\[0\]\.from_bytes: is 901, must be 900/],
+    ['an upgrade from one piece of another hash', upgraded((one) => (one.from_parts = [{ ...one.from_parts[0], bytes: 900 }])), 'manifest_invalid', /from_parts\[0\]\.sha256/],
+    ['an upgrade that travels whole', upgraded((one) => (one.delivery.kind = 'whole')), 'manifest_invalid', /upgrades\[0\]\.delivery\.kind: is "whole"/],
+    ['an upgrade without a hash', upgraded((one) => delete one.delivery.sha256), 'manifest_invalid', /upgrades\[0\]\.delivery\.sha256/],
+    ['an upgrade as large as the base', upgraded((one) => (one.delivery.bytes = one.delivery.parts[0].bytes = 4500)), 'manifest_invalid', /delivery\.bytes: is 4500, must be less than 4500/],
+    ['seventeen upgrades', upgraded((one, m) => (m.base.upgrades = Array(17).fill(one))), 'manifest_invalid', /base\.upgrades: is 17/],
+    ['upgrades that are null', upgraded((one, m) => (m.base.upgrades = null)), 'manifest_invalid', /base\.upgrades: is null/],
+    ['upgrades that are no list', upgraded((one, m) => (m.base.upgrades = one)), 'manifest_invalid', /base\.upgrades: is/],
     ['unknown numerics', (m) => (m.numerics = 'vague'), 'manifest_invalid', /numerics/],
   ];
   for (const [name, change, code, words] of cases) {

@@ -5,7 +5,8 @@
  * Knows nothing of: the network, storage, what the members are for.
  */
 
-/** @import { Delivery, EngineSpec, Manifest, MemberSpec, Part, PromptSpec } from './types.d.ts' */
+/** @import { BaseSpec, Delivery, EngineSpec, Manifest, MemberSpec, Part, Piece, PromptSpec } from './types.d.ts' */
+/** @import { UpgradeSpec } from './types.d.ts' */
 /** @import { Hash } from './hash.js' */
 
 import { canonicalJson } from './canonical.js';
@@ -21,6 +22,7 @@ const PART_BYTES_MAX = 25 << 20;
 const MODEL_BYTES_MAX = 2 ** 32 - 1;
 const CONTEXT_TURNS_MAX = 64;
 const NEW_TOKENS_MAX = 65536;
+const UPGRADES_MAX = 16;
 const ID = /^[a-z][a-z0-9_-]{0,31}$/;
 const SHA256 = /^[0-9a-f]{64}$/;
 
@@ -95,7 +97,7 @@ function readFields(fields) {
     },
     numerics,
     engine: readEngine(record(fields.engine, 'engine')),
-    base: readMember(fields.base, 'base'),
+    base: readBase(fields.base),
     specialists: list(fields.specialists, 'specialists').map((item, i) => readMember(item, `specialists[${i}]`)),
   };
   if (fields.router !== undefined) manifest.router = readMember(fields.router, 'router');
@@ -108,7 +110,6 @@ function readFields(fields) {
 
 /** @param {Manifest} manifest */
 function checkTogether(manifest) {
-  if (manifest.base.delivery.kind !== 'whole') fail('base.delivery.kind', manifest.base.delivery.kind, '"whole"');
   const members = membersOf(manifest);
   const ids = members.map((member) => member.id);
   const twice = ids.find((id, i) => ids.indexOf(id) !== i);
@@ -138,6 +139,45 @@ function readEngine(fields) {
     );
   }
   return { path, sha256, abi, bytes: size(fields.bytes, 'engine.bytes') };
+}
+
+/** @param {unknown} value @returns {BaseSpec} */
+function readBase(value) {
+  const member = readMember(value, 'base');
+  const { bytes, delivery, sha256 } = member;
+  if (delivery.kind !== 'whole') fail('base.delivery.kind', delivery.kind, '"whole"');
+  const { upgrades: found = [] } = record(value, 'base');
+  const upgrades = list(found, 'base.upgrades').map((item, i) => readUpgrade(item, `base.upgrades[${i}]`));
+  if (upgrades.length > UPGRADES_MAX) fail('base.upgrades', upgrades.length, `at most ${UPGRADES_MAX} upgrades`);
+  const hashes = [sha256, ...upgrades.map(({ from_sha256: from }) => from)];
+  const twice = hashes.find((hash, i) => hashes.indexOf(hash) !== i);
+  if (twice !== undefined) fail('base.upgrades[].from_sha256', twice, "different for each, and not the base's own");
+  const large = upgrades.find((upgrade) => upgrade.delivery.bytes >= bytes);
+  if (large) fail('base.upgrades[].delivery.bytes', large.delivery.bytes, `less than ${bytes}, the whole base`);
+  return { ...member, upgrades };
+}
+
+/** @param {unknown} value @param {string} at @returns {UpgradeSpec} */
+function readUpgrade(value, at) {
+  const fields = record(value, at);
+  const sha256 = text_(fields.from_sha256, `${at}.from_sha256`, SHA256);
+  const bytes = size(fields.from_bytes, `${at}.from_bytes`);
+  const pieces = list(fields.from_parts, `${at}.from_parts`).map((item, i) => readPiece(item, `${at}.from_parts[${i}]`));
+  const sum = pieces.reduce((total, piece) => total + piece.bytes, 0);
+  if (sum !== bytes) fail(`${at}.from_bytes`, bytes, `${sum}, the sum of its parts`);
+  if (pieces.length === 1 && pieces[0]?.sha256 !== sha256) {
+    fail(`${at}.from_parts[0].sha256`, pieces[0]?.sha256, `${sha256}, since it is alone`);
+  }
+  const delivery = readDelivery(fields.delivery, `${at}.delivery`);
+  if (delivery.kind !== 'patch') return fail(`${at}.delivery.kind`, delivery.kind, '"patch"');
+  return { from_sha256: sha256, from_bytes: bytes, from_parts: pieces, delivery };
+}
+
+/** @param {unknown} value @param {string} at @returns {Piece} */
+function readPiece(value, at) {
+  const fields = record(value, at);
+  const sha256 = text_(fields.sha256, `${at}.sha256`, SHA256);
+  return { sha256, bytes: whole(fields.bytes, `${at}.bytes`, 1, PART_BYTES_MAX) };
 }
 
 /** @param {unknown} value @param {string} at @returns {MemberSpec} */
@@ -189,11 +229,10 @@ function readDelivery(value, at) {
 
 /** @param {unknown} value @param {string} at @returns {Part} */
 function readPart(value, at) {
-  const fields = record(value, at);
-  const sha256 = text_(fields.sha256, `${at}.sha256`, SHA256);
-  const path = text_(fields.path, `${at}.path`);
-  if (path !== `parts/${sha256}.bin`) fail(`${at}.path`, path, 'parts/<its hash>.bin');
-  return { path, sha256, bytes: whole(fields.bytes, `${at}.bytes`, 1, PART_BYTES_MAX) };
+  const piece = readPiece(value, at);
+  const path = text_(record(value, at).path, `${at}.path`);
+  if (path !== `parts/${piece.sha256}.bin`) fail(`${at}.path`, path, 'parts/<its hash>.bin');
+  return { path, ...piece };
 }
 
 /** @param {unknown} value @param {string} at @returns {Fields} */

@@ -10,9 +10,17 @@ export interface Part {
   sha256: string;
 }
 
-export type Delivery =
-  | { kind: 'whole'; bytes: number; parts: Part[] }
-  | { kind: 'patch'; bytes: number; parts: Part[]; sha256: string };
+/** A part of a file of an earlier release, which is never fetched. */
+export type Piece = Omit<Part, 'path'>;
+
+export interface PatchDelivery {
+  kind: 'patch';
+  bytes: number;
+  parts: Part[];
+  sha256: string;
+}
+
+export type Delivery = { kind: 'whole'; bytes: number; parts: Part[] } | PatchDelivery;
 
 export interface PromptSpec {
   system: string;
@@ -33,6 +41,18 @@ export interface MemberSpec {
   changed_codes?: number;
 }
 
+/** A patch from an earlier release's base to this one. */
+export interface UpgradeSpec {
+  from_sha256: string;
+  from_bytes: number;
+  from_parts: Piece[];
+  delivery: PatchDelivery;
+}
+
+export interface BaseSpec extends MemberSpec {
+  upgrades: UpgradeSpec[];
+}
+
 export interface EngineSpec extends Part {
   abi: number;
 }
@@ -46,7 +66,7 @@ export interface Manifest {
   container: { tag: string; generation: number };
   numerics: 'exact' | 'fast';
   engine: EngineSpec;
-  base: MemberSpec;
+  base: BaseSpec;
   router?: MemberSpec;
   specialists: MemberSpec[];
   examples?: string[];
@@ -200,6 +220,8 @@ export type FamilyEvent =
   | { type: 'members' }
   | { type: 'download'; member: string; haveBytes: number; totalBytes: number }
   | { type: 'storage'; notice: StorageNotice }
+  /** The base was rebuilt from an earlier release's, or, with an error, was not and travels whole. */
+  | { type: 'upgrade'; fromSha256: string; error: FamilyError | null }
   | { type: 'route'; record: RouteRecord };
 
 export interface StoredFile {
