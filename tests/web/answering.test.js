@@ -10,7 +10,12 @@ function makeModel() {
     appended,
     memoryBytes: 0,
     info: { bos_id: 1, eos_id: 2, im_end_id: 3, tool_call_close_id: 4, max_seq_len: 1024 },
-    encode: () => Array.from({ length: 199 }, () => 9),
+    longestPieceBytes: 8,
+    encoded: [],
+    encode(text) {
+      this.encoded.push(text.length);
+      return Array.from({ length: 199 }, () => 9);
+    },
     openSession: () => {},
     startSampling: () => {},
     append: (ids) => appended.push(ids.length),
@@ -41,6 +46,33 @@ test('scoring gives a sign of life after every call', async () => {
   assert.equal(logProbabilities.length, 3);
   const calls = phases.filter(({ phase }) => phase === 'score');
   assert.deepEqual(calls, [1, 2, 3].map((doneCalls) => ({ phase: 'score', doneCalls, totalCalls: 3 })));
+});
+
+describe('a text that is longer than any that fits', () => {
+  const [huge, long] = ['x'.repeat(1e7), 'y'.repeat(8000)];
+  const run = async (model, prompts, breathe = async () => undefined, isAborted = () => false) =>
+    generate(model, { ...REQUEST, prompts, maxNewTokens: 24 }, { report: () => undefined, breathe, isAborted });
+
+  test('is refused before it is encoded', async () => {
+    const model = makeModel();
+    const words = /takes at least 1250000 tokens, the model can take 1000/;
+    await assert.rejects(run(model, [huge, huge]), { code: 'context_full', message: words });
+    assert.deepEqual(model.encoded, []);
+  });
+
+  test('gives way to a prompt with less context', async () => {
+    const model = { ...makeModel(), sample: () => 2 };
+    assert.equal((await run(model, [huge, long, 'hi'])).stopReason, 'stop');
+    assert.deepEqual(model.encoded, [8000], 'the longest that may fit is encoded');
+  });
+
+  test('lets messages in before the next one', async () => {
+    const model = makeModel();
+    let breaths = 0;
+    const breathe = async () => void (breaths += 1);
+    await assert.rejects(run(model, [huge, huge, huge], breathe, () => breaths === 2), { code: 'aborted' });
+    assert.equal(breaths, 2);
+  });
 });
 
 describe('an abort', () => {

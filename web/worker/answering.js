@@ -11,6 +11,7 @@
 /** @import { GenerateRequest, ScoreRequest, WorkProgress } from './types.d.ts' */
 
 import { FamilyError } from '../family/errors.js';
+import { CHARACTER_BYTES } from './model.js';
 
 const BLOCK_TOKENS = 32;
 const LINE_END = '\n';
@@ -29,7 +30,7 @@ const LINE_END = '\n';
  * @returns {Promise<Generation>}
  */
 export async function generate(model, { prompts, maxNewTokens, sampling, trace }, control) {
-  const prompt = fit(model, prompts, maxNewTokens);
+  const prompt = await fit(model, prompts, maxNewTokens, control);
   const start = performance.now();
   model.openSession(prompt.length + maxNewTokens);
   model.startSampling(sampling);
@@ -85,7 +86,7 @@ async function decode(model, maxNewTokens, trace, answer, control) {
 export async function score(model, { prompts, calls }, control) {
   const callIds = calls.map((call) => idsAfterLineEnd(model, call));
   const roomTokens = Math.max(...callIds.map((ids) => ids.length));
-  const prompt = fit(model, prompts, roomTokens);
+  const prompt = await fit(model, prompts, roomTokens, control);
   model.openSession(prompt.length + roomTokens);
   const logProbabilities = [];
   let isGoingOn = await prefill(model, prompt, control);
@@ -110,19 +111,38 @@ function idsAfterLineEnd(model, text) {
  * @param {Model} model
  * @param {readonly string[]} prompts
  * @param {number} roomTokens
+ * @param {Control} control
  */
-function fit(model, prompts, roomTokens) {
+async function fit(model, prompts, roomTokens, control) {
   const limit = model.info.max_seq_len - roomTokens;
-  let found = 0;
+  let found = '';
   for (const prompt of prompts) {
-    const ids = [model.info.bos_id, ...model.encode(prompt)];
-    if (ids.length <= limit) return ids;
-    found = ids.length;
+    const leastTokens = leastTokensOf(model, prompt, limit);
+    if (leastTokens > limit) {
+      found = `at least ${leastTokens}`;
+    } else {
+      const ids = [model.info.bos_id, ...model.encode(prompt)];
+      if (ids.length <= limit) return ids;
+      found = String(ids.length);
+    }
+    control.report({ phase: 'prefill', doneTokens: 0, totalTokens: Math.max(limit, 0) });
+    await control.breathe();
+    if (control.isAborted()) throw new FamilyError('aborted', 'stopped');
   }
   throw new FamilyError(
     'context_full',
     `the message is too long: its prompt takes ${found} tokens, the model can take ${Math.max(limit, 0)}; shorten it`,
   );
+}
+
+/**
+ * How many tokens a text takes if every id covers as much as any can, or 0 if it is short: a huge one is refused without the
+ * time and the memory that encoding it takes.
+ * @param {Model} model @param {string} text @param {number} limit
+ */
+function leastTokensOf(model, text, limit) {
+  // No longest piece is shorter than a character, so most texts need not ask.
+  return text.length > limit * CHARACTER_BYTES ? Math.ceil(text.length / model.longestPieceBytes) : 0;
 }
 
 /** False if it was aborted. @param {Model} model @param {number[]} prompt @param {Control} control */

@@ -20,6 +20,8 @@ const DIGEST_BYTES = 32;
 const ID_COUNT_MAX = 4096;
 /** SG_DETOKENIZE_BYTES_MAX: the longest piece, and what may have been held back before it. */
 const PIECE_BYTES_MAX = 65544;
+/** The longest character in UTF-8. */
+export const CHARACTER_BYTES = 4;
 /** enum sg_numerics. */
 const NUMERICS = Object.freeze({ exact: 0, fast: 1 });
 /** The fields of sg_model_info, in order, 4 bytes each. */
@@ -53,6 +55,7 @@ export class Model {
   #desk;
   /** @type {Address} */
   #session = 0;
+  #longestPieceBytes = 0;
 
   /**
    * Checks the whole container and opens it where it lies.
@@ -82,6 +85,12 @@ export class Model {
 
   get memoryBytes() {
     return this.#engine.memoryBytes;
+  }
+
+  /** No id of an encoded text stands for more of it, in bytes or UTF-16 units. Measured once, when it is first asked for. */
+  get longestPieceBytes() {
+    this.#longestPieceBytes ||= this.#measurePieces();
+    return this.#longestPieceBytes;
   }
 
   /** Token ids, without BOS. Ends the session, whose memory it uses. @param {string} text @returns {number[]} */
@@ -164,6 +173,18 @@ export class Model {
     this.#engine.call('sg_sha256_update', this.#desk.hash, logits, 4 * this.#info.logit_count);
     this.#engine.call('sg_sha256_final', this.#desk.hash, digest);
     return toHex(this.#engine.bytes(digest, DIGEST_BYTES));
+  }
+
+  #measurePieces() {
+    const { detokenizer, piece, out } = this.#desk;
+    let longest = 0;
+    for (let id = 0; id < this.#info.piece_count; id += 1) {
+      this.#engine.call('sg_detokenizer_init', detokenizer);
+      this.#engine.check('sg_detokenize', this.#model, detokenizer, id, piece, PIECE_BYTES_MAX, out);
+      longest = Math.max(longest, this.#engine.word(out));
+    }
+    // A dummy prefix hides one space; a character without a piece is one id, too.
+    return Math.max(longest + 1, CHARACTER_BYTES);
   }
 
   #pieceText() {
