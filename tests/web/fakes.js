@@ -193,7 +193,7 @@ class ScriptedWorker {
       const result = await this[request.type](request);
       if (result !== undefined) this.#send({ type: 'done', id: request.id, of: request.type, result });
     } catch (error) {
-      this.#send({ type: 'error', id: request.id, error: { code: error.code ?? 'worker_lost', message: error.message, stack: '' } });
+      this.#send({ type: 'error', id: request.id, error: { code: error.code ?? 'worker_lost', message: error.message, stack: '' }, memoryBytes: error.memoryBytes ?? this.workers.memoryBytes });
     }
   }
 

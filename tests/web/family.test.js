@@ -233,6 +233,18 @@ describe('workers', () => {
     assert.equal(family.status().memory.usedBytes, 80 << 20);
   });
 
+  test('what a failed request made a worker take counts, and others sleep for it', async () => {
+    const grown = { code: 'context_full', memoryBytes: 90 << 20 };
+    const script = turned('home', { home: () => Promise.reject(Object.assign(new Error('too long'), grown)) });
+    const { family, states } = await open({ script, memoryBytes: 20 << 20, memoryBudgetBytes: 100 << 20 });
+    const used = [];
+    const { route: record } = await family.respond(['lights on'], {
+      onProgress: ({ phase }) => phase === 'fallback' && used.push(family.status().memory.usedBytes, states().router),
+    });
+    assert.equal(record.reason, 'context_full');
+    assert.deepEqual(used, [90 << 20, 'stored']);
+  });
+
   test('fifty switches leave no worker behind', async () => {
     const script = turned('home', { router: ({ prompts }) => ({ logs: LOGS[/even/.test(prompts[0]) ? 'home' : 'base'] }) });
     const { family, workers } = await open({ script, memoryBytes: 40 << 20, memoryBudgetBytes: 100 << 20 });

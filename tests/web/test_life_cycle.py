@@ -139,6 +139,15 @@ def test_a_model_that_grows_its_memory_in_the_middle_answers_the_same(visit, fre
     assert plain(long) == fresh_answers[0]
 
 
+def test_a_huge_paste_is_refused_without_the_memory_that_encoding_it_takes(visit) -> None:
+    embedded = visit().embed()
+    embedded.respond(BASE)
+    before = embedded.call("family.status().memory.usedBytes")
+    answer = embedded.respond(["word " * 400_000])
+    assert (answer["envelope"]["error_code"], answer["route"]["reason"]) == ("context_full", "context_full")
+    assert embedded.call("family.status().memory.usedBytes") == before
+
+
 def test_closing_a_family_ends_its_workers(visit) -> None:
     embedded = visit().embed()
     embedded.respond(HOME)

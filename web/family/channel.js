@@ -41,6 +41,8 @@ export class Channel {
   #armedAt = 0;
   /** @type {FamilyError | null} */
   #end = null;
+  /** What the worker took when a request last failed; a request that succeeds tells in its result. */
+  failedMemoryBytes = 0;
 
   /** @param {Worker} worker @param {number} silenceMs */
   constructor(worker, silenceMs) {
@@ -112,6 +114,7 @@ export class Channel {
       case 'done':
         return pending.resolve(/** @type {never} */ (reply.result));
       case 'error':
+        this.failedMemoryBytes = reply.memoryBytes;
         return pending.reject(rebuilt(reply.error));
       default:
         return this.#lose(`an unknown reply ${JSON.stringify(/** @type {never} */ (reply))}`);

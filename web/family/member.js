@@ -134,16 +134,12 @@ export class Member {
 
   /** @param {Body<'generate'>} body @param {RequestOptions} options @returns {Promise<Generation>} */
   async generate(body, options) {
-    const result = await this.#awake().request('generate', body, options);
-    this.#remember(result.memoryBytes);
-    return result;
+    return this.#ask('generate', body, options);
   }
 
   /** @param {Body<'score'>} body @param {RequestOptions} options @returns {Promise<Scoring>} */
   async score(body, options) {
-    const result = await this.#awake().request('score', body, options);
-    this.#remember(result.memoryBytes);
-    return result;
+    return this.#ask('score', body, options);
   }
 
   /**
@@ -159,9 +155,23 @@ export class Member {
     if (this.#worker !== 'asleep') this.#setWorker('asleep');
   }
 
-  #awake() {
-    if (!this.#channel) throw ended(this.spec);
-    return this.#channel;
+  /**
+   * @template {'generate' | 'score'} T
+   * @param {T} type
+   * @param {Body<T>} body
+   * @param {RequestOptions} options
+   */
+  async #ask(type, body, options) {
+    const channel = this.#channel;
+    if (!channel) throw ended(this.spec);
+    try {
+      const result = await channel.request(type, body, options);
+      this.#remember(result.memoryBytes);
+      return result;
+    } catch (error) {
+      this.#memoryBytes = Math.max(this.#memoryBytes, channel.failedMemoryBytes);
+      throw error;
+    }
   }
 
   /** @param {AbortSignal} signal @param {OnWritten} onWritten */

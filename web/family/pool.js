@@ -47,14 +47,15 @@ export class Pool {
           this.#makeRoom(member, member.expectedMemoryBytes);
           await around(() => member.open(signal, onWritten));
         }
-        const result = await action();
-        this.#makeRoom(member, member.memoryBytes);
-        return result;
+        return await action();
       } catch (error) {
         const code = error instanceof FamilyError ? error.code : null;
         if (code === 'worker_lost') member.sleep();
         if (code === 'out_of_memory') this.sleepAll();
         if ((code !== 'worker_lost' && code !== 'out_of_memory') || attempt === TRY_COUNT) throw error;
+      } finally {
+        // What the request made the worker take stays taken, whether it succeeded or not.
+        if (member.isReady) this.#makeRoom(member, member.memoryBytes);
       }
     }
   }

@@ -89,4 +89,4 @@ export type WorkProgress =
 export type Reply =
   | { type: 'progress'; id: number; progress: WorkProgress }
   | { [T in keyof Results]: { type: 'done'; id: number; of: T; result: Results[T] } }[keyof Results]
-  | { type: 'error'; id: number; error: { code: string; message: string; stack: string } };
+  | { type: 'error'; id: number; error: { code: string; message: string; stack: string }; memoryBytes: number };

@@ -39,7 +39,7 @@ async function answer(request) {
     const result = await serve(request);
     post(/** @type {Reply} */ ({ type: 'done', id: request.id, of: request.type, result }));
   } catch (error) {
-    post({ type: 'error', id: request.id, error: described(error) });
+    post({ type: 'error', id: request.id, error: described(error), memoryBytes: engine?.memoryBytes ?? 0 });
   }
 }
 
