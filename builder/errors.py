@@ -9,6 +9,7 @@
         +-- ManifestError        a `family.json` breaks docs/formats/manifest.md
         +-- FamilyError          a `family.toml`, checkpoint or adapter cannot become a family
         +-- PackageError         an expert package cannot be used
+        +-- GrammarError         declared tools cannot be held to while a call is written (docs/grammar.md)
         +-- SessionError         a model was asked for something it cannot do (context full, bad token)
         +-- MemberError          a family's member cannot be had; `code` is the route record's reason
 
@@ -75,6 +76,10 @@ class FamilyError(RefusedError):
 
 class PackageError(RefusedError):
     """An expert package cannot be used."""
+
+
+class GrammarError(RefusedError):
+    """Declared tools cannot be compiled into a grammar of calls."""
 
 
 class SessionError(RefusedError):

@@ -41,6 +41,8 @@ SMALL = {
     *("host", "maker", "session", "tokenizer_load", "values"),
     *("patch_container", "patch_cq", "patch_fit_basis", "patch_fit_matrix", "patch_fit_quantise"),
     *("patch_make", "patch_match", "patch_parts", "rebuild_fields"),
+    *("grammar_finish", "grammar_json", "grammar_number", "grammar_pattern", "grammar_schema", "grammar_step"),
+    *("grammar_tokens",),
 }
 SANITIZE = [
     "-O1",

@@ -1,6 +1,7 @@
 """The engine in Python: models, sessions and text, by the same `engine.wasm` that browsers run.
 
-Owns: `Engine`, `EngineModel`, `EngineSession`, `EngineDetokenizer`, which have the shape of interface.py.
+Owns: `Engine`, `EngineModel`, `EngineSession`, `EngineGrammar`, `EngineDetokenizer`, which have the shape of
+interface.py.
 Knows nothing of: files, prompts, when to stop. Each model has its own instance: its own weights and caches.
 """
 
@@ -9,13 +10,14 @@ from __future__ import annotations
 import struct
 import weakref
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from builder.errors import SessionError, UsageError, refusal
+from builder.errors import SaguaroError, SessionError, UsageError, refusal
 from builder.runtime.host import WORD_MAX, Instance, compiled, packaged_module
-from builder.runtime.interface import ModelInfo, Sampling
+from builder.runtime.interface import Grammar, ModelInfo, Sampling
 
 _INFO = struct.Struct("<17I")
 _SAMPLING = struct.Struct("<ffIIQ")
@@ -112,6 +114,27 @@ class EngineModel:
         """A fresh streaming decoder."""
         return EngineDetokenizer(self._instance, self._model, self.info, self._desk)
 
+    def grammar(self, tools: str) -> EngineGrammar:
+        """Declared tools, compiled for one answer at a time.
+
+        Raises `GrammarError` (grammar_*): for what is no list of tools; for a schema that cannot be held to,
+        with the path of the keyword.
+        """
+        utf8 = tools.encode("utf-8", "replace")
+        with self._instance.borrowed(len(utf8)) as text:
+            self._instance.write(text, utf8)
+            source = (self._model, text, len(utf8))
+            self._instance.check("tools", "sg_grammar_measure", *source, self._desk)
+            block = self._instance.take(self._instance.word(self._desk))
+            try:
+                self._instance.check("tools", "sg_grammar_open", *source, *block, self._desk)
+            except SaguaroError:
+                self._instance.give(block)
+                raise
+        grammar = EngineGrammar(self._instance, self._instance.word(self._desk), self.info, self._desk)
+        weakref.finalize(grammar, _give_back, weakref.ref(self._instance), block)
+        return grammar
+
     def session(self, capacity_tokens: int) -> EngineSession:
         """A fresh cache. Raises `UsageError` (bad_argument), `ContainerError` (cact_unsupported)."""
         limit = self.info.max_seq_len
@@ -170,12 +193,19 @@ class EngineSession:
         self._with_ids("sg_session_score", ids, self._desk)
         return float(struct.unpack("<d", self._instance.read(self._desk, 8))[0])
 
-    def sample(self, sampling: Sampling) -> int:
-        """Draw the next id; moves `random_state`. Raises `UsageError`, `SessionError` (bad_state)."""
+    def sample(self, sampling: Sampling, grammar: Grammar | None = None, room_tokens: int = 0) -> int:
+        """Draw the next id; moves `random_state`. Raises `UsageError`, `SessionError` (bad_state).
+
+        With a grammar, which is one of the same model's: among the ids that it allows.
+        """
         fields = (sampling.temperature, sampling.top_p, sampling.top_k, 0, sampling.random_state)
         self._instance.write(self._desk, _SAMPLING.pack(*fields))
         out = self._desk + _SAMPLING.size
-        self._check("sg_session_sample", self._desk, out)
+        if grammar is None:
+            self._check("sg_session_sample", self._desk, out)
+        else:
+            address = cast(EngineGrammar, grammar).address
+            self._check("sg_session_sample_allowed", address, room_tokens, self._desk, out)
         *_, sampling.random_state = _SAMPLING.unpack(self._instance.read(self._desk, _SAMPLING.size))
         return self._instance.word(out)
 
@@ -211,6 +241,30 @@ class EngineSession:
         with self._instance.borrowed(len(data)) as block:
             self._instance.write(block, data)
             self._check(name, block, len(ids), *rest)
+
+
+class EngineGrammar:
+    """Where one answer stands in the grammar of its tools; implements `builder.runtime.interface.Grammar`."""
+
+    def __init__(self, instance: Instance, grammar: int, info: ModelInfo, desk: int) -> None:
+        self._instance, self.address, self._info, self._desk = instance, grammar, info, desk
+
+    def reset(self) -> None:
+        """Back to the start of an answer."""
+        self._instance.call("sg_grammar_reset", self.address)
+
+    def accept(self, token_id: int) -> None:
+        """Move on by an id that the answer keeps. Raises `SessionError` (bad_token) if it does not fit."""
+        _require_words("grammar", (token_id,), self._info)
+        self._instance.check("grammar", "sg_grammar_accept", self.address, token_id)
+
+    def allowed(self, room_tokens: int) -> NDArray[np.bool_]:
+        """Which ids may come next, (logit_count,), if the answer keeps at most `room_tokens` more."""
+        self._instance.call("sg_grammar_allowed", self.address, room_tokens, self._desk)
+        logit_count = self._info.logit_count
+        words = self._instance.read(self._instance.word(self._desk), -(-logit_count // 32) * _WORD_BYTES)
+        bits = np.unpackbits(np.frombuffer(words, np.uint8), bitorder="little")
+        return bits[:logit_count].astype(np.bool_)
 
 
 def _require_words(subject: str, ids: Sequence[int], info: ModelInfo) -> None:

@@ -25,7 +25,8 @@ WORD_MAX = 2**32 - 1
 """The largest u32: sizes and addresses of a 32-bit memory keep to it."""
 _ERROR = struct.Struct("<IIQQQ")
 _WORD = struct.Struct("<I")
-_FIELD_NAME_BYTES_MAX = 64
+_FIELD_NAME_BYTES_MAX = 200
+"""`SG_PATH_BYTES_MAX`: a keyword's path; names of fields are shorter."""
 _STARTING_FUNCTIONS = {"sg_abi_version": ([], ["i32"]), "sg_reserve": (["i32"], ["i32"])}
 _START_FUEL = 1_000_000
 """Instructions, about; the engine takes two, having nothing to start."""

@@ -1,6 +1,7 @@
 """What a running model looks like to the rest of Saguaro: the engine and the reference both have this shape.
 
-Owns: the structural types `Model`, `Session`, `Detokenizer`, and the plain data `ModelInfo` and `Sampling`.
+Owns: the structural types `Model`, `Session`, `Grammar`, `Detokenizer`, and the plain data `ModelInfo` and
+`Sampling`.
 Knows nothing of: WebAssembly, torch, prompts, files. Mirrors `engine/include/saguaro.h`, call by call.
 """
 
@@ -61,6 +62,22 @@ class Detokenizer(Protocol):
         ...
 
 
+class Grammar(Protocol):
+    """One answer held to the declared tools from `<tool_call>` to `</tool_call>` (docs/grammar.md)."""
+
+    def reset(self) -> None:
+        """Back to the start of an answer."""
+        ...
+
+    def accept(self, token_id: int) -> None:
+        """Move on by an id that the answer keeps. Raises `SessionError` (bad_token) if it does not fit."""
+        ...
+
+    def allowed(self, room_tokens: int) -> NDArray[np.bool_]:
+        """Which ids may come next, (logit_count,), if the answer keeps at most `room_tokens` more."""
+        ...
+
+
 class Session(Protocol):
     """One KV cache. Every method that fails leaves the session as it was and raises `SessionError`."""
 
@@ -81,8 +98,11 @@ class Session(Protocol):
         """Sum of ln p(id | all before) over the ids as if appended; the session stays as it was."""
         ...
 
-    def sample(self, sampling: Sampling) -> int:
-        """Draw the next id from the present logits without appending it; greedy ties go to the lower id."""
+    def sample(self, sampling: Sampling, grammar: Grammar | None = None, room_tokens: int = 0) -> int:
+        """Draw the next id from the present logits without appending it; greedy ties go to the lower id.
+
+        With a grammar, which is one of the same model's: among the ids that it allows for `room_tokens`.
+        """
         ...
 
     def mark(self) -> None:
@@ -126,6 +146,10 @@ class Model(Protocol):
 
     def detokenizer(self) -> Detokenizer:
         """A fresh streaming decoder."""
+        ...
+
+    def grammar(self, tools: str) -> Grammar:
+        """The grammar of declared tools at the start of an answer. Raises `GrammarError` (grammar_*)."""
         ...
 
     def session(self, capacity_tokens: int) -> Session:

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from builder.errors import ContainerError, PatchError, RefusedError, SaguaroError, SessionError, UsageError
+from builder.errors import (
+    ContainerError,
+    GrammarError,
+    PatchError,
+    RefusedError,
+    SaguaroError,
+    SessionError,
+    UsageError,
+)
 
 OK, NEED_BASE, NEED_PATCH, DONE = 0, 1, 2, 3
 STATUS_CODES = {
@@ -21,6 +29,8 @@ STATUS_CODES = {
     **{204: "patch_wrong_target", 205: "patch_bad_header", 206: "patch_bad_segment", 207: "patch_bad_coder"},
     **{208: "patch_bad_table", 209: "patch_corrupt", 210: "patch_trailing_bytes", 211: "patch_hash_mismatch"},
     **{300: "context_full", 301: "bad_token", 302: "bad_state", 303: "bad_utf8"},
+    **{400: "grammar_bad_json", 401: "grammar_bad_schema", 402: "grammar_unsupported", 403: "grammar_limit"},
+    404: "grammar_empty",
 }
 """`SG_STATUS_*` by value, in lower case: the `code` of an exception."""
 
@@ -39,6 +49,13 @@ _SENTENCES = {
     "bad_state": "{field} is not there yet: append or mark first",
     "bad_utf8": "{field} at byte {offset}: is not UTF-8",
     "out_of_memory": "{field}: needs {allowed} bytes, but {found} are there",
+}
+_GRAMMAR_SENTENCES = {
+    "grammar_bad_json": "{field} at byte {offset}: is not JSON, or has a key twice",
+    "grammar_bad_schema": "{field}: is not what docs/grammar.md allows there",
+    "grammar_unsupported": "{field}: cannot be enforced while a call is written",
+    "grammar_limit": "{field}: is beyond a limit of docs/grammar.md",
+    "grammar_empty": "{field}: no value satisfies it",
 }
 _SENTENCE = "{field} at byte {offset}: is {found}, must keep to {allowed} ({code})"
 _SENTENCE_WITHOUT_NUMBERS = "{field} at byte {offset}: {words} ({code})"
@@ -59,11 +76,15 @@ class Failure:
         code = STATUS_CODES[self.status]
         usual = _SENTENCE if self.found or self.allowed else _SENTENCE_WITHOUT_NUMBERS
         words = code.partition("_")[2].replace("_", " ")
-        sentence = _SENTENCES.get(code, usual).format(code=code, words=words, **vars(self))
+        sentence = (
+            (_SENTENCES | _GRAMMAR_SENTENCES).get(code, usual).format(code=code, words=words, **vars(self))
+        )
         return _class_of(code)(f"{subject}: {sentence}", code=code)
 
 
 def _class_of(code: str) -> type[SaguaroError]:
     if code.startswith("cact_"):
         return ContainerError
+    if code.startswith("grammar_"):
+        return GrammarError
     return PatchError if code.startswith("patch_") else _CLASSES.get(code, SessionError)

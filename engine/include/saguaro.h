@@ -97,6 +97,7 @@ struct sg_requantise_input { /* one CQ tensor */
     uint32_t rank;
     float step;               /* rounding of P and Q, as an error of the change in norms of a group */
     float lambda;             /* with `weights`: what a bit costs, in variances of a weight */
+    uint32_t boost;           /* zero residual: in 1/256; 0: found, so that the change arrives in full */
 };
 struct sg_requantised {
     double wanted_square, product, error_square; /* |wanted|^2, realised times wanted, |realised - wanted|^2 */
@@ -194,5 +195,26 @@ struct sg_sampling {
 };
 int sg_session_sample(const struct sg_session *session, struct sg_sampling *sampling, uint32_t *id,
                       struct sg_error *error);
+
+/* ---- Grammar: one answer, held to the declared tools from `<tool_call>` to `</tool_call>` (docs/grammar.md) ---- */
+struct sg_grammar;
+/* `tools` is JSON, a list of {name, description, parameters}. A refusal of its contents (GRAMMAR_*) tells `offset` in it;
+ * from `open` on, `field` is the path of the keyword at fault, which lies in `memory`: tool/parameters/... */
+int sg_grammar_measure(const struct sg_model *model, const uint8_t *tools, size_t tools_bytes, size_t *grammar_bytes,
+                       struct sg_error *error);
+/* `tools` is not needed afterwards. The grammar opens at the start of an answer. */
+int sg_grammar_open(const struct sg_model *model, const uint8_t *tools, size_t tools_bytes, void *memory,
+                    size_t memory_bytes, struct sg_grammar **grammar, struct sg_error *error);
+/* Back to the start of an answer. */
+void sg_grammar_reset(struct sg_grammar *grammar);
+/* Moves on by an id that the answer keeps. BAD_TOKEN, and nothing moves, if it does not fit. */
+int sg_grammar_accept(struct sg_grammar *grammar, uint32_t id, struct sg_error *error);
+/* The ids that may come next if the answer keeps `room_tokens` more at most: (logit_count + 31) / 32 words, lowest bit
+ * first, valid until the next call. */
+void sg_grammar_allowed(struct sg_grammar *grammar, uint32_t room_tokens, const uint32_t **words);
+/* `sg_session_sample` among these ids; does not accept the id. BAD_STATE if there is none, which a room that shrinks by
+ * one with each id never makes. */
+int sg_session_sample_allowed(const struct sg_session *session, struct sg_grammar *grammar, uint32_t room_tokens,
+                              struct sg_sampling *sampling, uint32_t *id, struct sg_error *error);
 
 #endif

@@ -44,7 +44,13 @@
     X(CONTEXT_FULL, 300)                                                                                       \
     X(BAD_TOKEN, 301)                                                                                          \
     X(BAD_STATE, 302)                                                                                          \
-    X(BAD_UTF8, 303)
+    X(BAD_UTF8, 303)                                                                                           \
+    /* grammar of tool calls: docs/grammar.md */                                                               \
+    X(GRAMMAR_BAD_JSON, 400)                                                                                   \
+    X(GRAMMAR_BAD_SCHEMA, 401)                                                                                 \
+    X(GRAMMAR_UNSUPPORTED, 402)                                                                                \
+    X(GRAMMAR_LIMIT, 403)                                                                                      \
+    X(GRAMMAR_EMPTY, 404)
 
 enum sg_status {
 #define SG_STATUS_ENUM(name, value) SG_STATUS_##name = value,

@@ -1,4 +1,5 @@
 /* Drawing the next id. docs/numerics.md defines every step, so that the reference draws the same ids. */
+#include "grammar.h"
 #include "math.h"
 #include "session.h"
 
@@ -27,24 +28,37 @@ static void sift_down(const float *logits, uint32_t *heap, uint32_t root, uint32
     }
 }
 
-static uint32_t greedy(const float *logits, uint32_t count) {
+/* Which ids may be drawn: those with a bit in `words`, or all. */
+struct candidates {
+    const uint32_t *words; /* NULL: all */
+    uint32_t id_count;
+};
+
+static bool may_draw(const struct candidates *candidates, uint32_t id) {
+    return !candidates->words || (candidates->words[id / 32] >> id % 32 & 1);
+}
+
+static uint32_t greedy(const float *logits, const struct candidates *candidates) {
     uint32_t best = 0;
-    for (uint32_t i = 1; i < count; i++) {
-        if (logits[i] > logits[best]) best = i;
+    while (!may_draw(candidates, best)) best++;
+    for (uint32_t i = best + 1; i < candidates->id_count; i++) {
+        if (logits[i] > logits[best] && may_draw(candidates, i)) best = i;
     }
     return best;
 }
 
-/* A heap of all ids, whose top moves to the end of the array, candidate after candidate. */
+/* A heap of the candidates, whose top moves to the end of the array, candidate after candidate. */
 struct ranking {
     const float *logits;
     uint32_t *heap;
     uint32_t count; /* ids that are still in the heap */
 };
 
-static struct ranking rank(const struct sg_session *session) {
-    struct ranking ranking = {session->now.logits, session->work.ranking, session->model->geometry.logit_count};
-    for (uint32_t i = 0; i < ranking.count; i++) ranking.heap[i] = i;
+static struct ranking rank(const struct sg_session *session, const struct candidates *candidates) {
+    struct ranking ranking = {session->now.logits, session->work.ranking, 0};
+    for (uint32_t i = 0; i < candidates->id_count; i++) {
+        if (may_draw(candidates, i)) ranking.heap[ranking.count++] = i;
+    }
     for (uint32_t root = ranking.count / 2; root > 0; root--) {
         sift_down(ranking.logits, ranking.heap, root - 1, ranking.count);
     }
@@ -64,12 +78,13 @@ static uint32_t candidate(const struct ranking *ranking, uint32_t total, uint32_
     return ranking->heap[total - 1 - i];
 }
 
-static uint32_t draw(const struct sg_session *session, struct sg_sampling *sampling) {
+static uint32_t draw(const struct sg_session *session, const struct candidates *candidates,
+                     struct sg_sampling *sampling) {
     const float *logits = session->now.logits;
-    const uint32_t total = session->model->geometry.logit_count;
+    struct ranking ranking = rank(session, candidates);
+    const uint32_t total = ranking.count;
     const uint32_t kept = sampling->top_k && sampling->top_k < total ? sampling->top_k : total;
     const double temperature = (double)sampling->temperature;
-    struct ranking ranking = rank(session);
     const double top = (double)logits[ranking.heap[0]];
     double mass = 0.0;
     for (uint32_t i = 0; i < kept; i++) {
@@ -92,9 +107,7 @@ static uint32_t draw(const struct sg_session *session, struct sg_sampling *sampl
     return candidate(&ranking, total, count - 1);
 }
 
-int sg_session_sample(const struct sg_session *session, struct sg_sampling *sampling, uint32_t *id,
-                      struct sg_error *error) {
-    *id = 0;
+static int check_sampling(const struct sg_session *session, const struct sg_sampling *sampling, struct sg_error *error) {
     if (!session->now.has_logits) return sg_fail(error, SG_STATUS_BAD_STATE, "session.logits", 0, 0, 1);
     if (!(sampling->temperature >= 0.0f) || sampling->temperature > 1e6f) {
         return sg_fail(error, SG_STATUS_BAD_ARGUMENT, "sampling.temperature", 0,
@@ -103,7 +116,40 @@ int sg_session_sample(const struct sg_session *session, struct sg_sampling *samp
     if (!(sampling->top_p > 0.0f && sampling->top_p <= 1.0f)) {
         return sg_fail(error, SG_STATUS_BAD_ARGUMENT, "sampling.top_p", 0, sg_bits_of_float(sampling->top_p), 1);
     }
-    *id = sampling->temperature == 0.0f ? greedy(session->now.logits, session->model->geometry.logit_count)
-                                        : draw(session, sampling);
+    return SG_STATUS_OK;
+}
+
+static uint32_t choose(const struct sg_session *session, const struct candidates *candidates,
+                       struct sg_sampling *sampling) {
+    if (sampling->temperature == 0.0f) return greedy(session->now.logits, candidates);
+    return draw(session, candidates, sampling);
+}
+
+int sg_session_sample(const struct sg_session *session, struct sg_sampling *sampling, uint32_t *id,
+                      struct sg_error *error) {
+    const struct candidates all = {NULL, session->model->geometry.logit_count};
+    *id = 0;
+    const int status = check_sampling(session, sampling, error);
+    if (status == SG_STATUS_OK) *id = choose(session, &all, sampling);
+    return status;
+}
+
+int sg_session_sample_allowed(const struct sg_session *session, struct sg_grammar *grammar, uint32_t room_tokens,
+                              struct sg_sampling *sampling, uint32_t *id, struct sg_error *error) {
+    const struct candidates all = {NULL, session->model->geometry.logit_count};
+    *id = 0;
+    const int status = check_sampling(session, sampling, error);
+    if (status != SG_STATUS_OK) return status;
+    if (grammar->model != session->model) return sg_fail(error, SG_STATUS_BAD_ARGUMENT, "grammar.model", 0, 0, 0);
+    if (sampling->temperature == 0.0f) { /* a trained model's first choice nearly always fits */
+        *id = greedy(session->now.logits, &all);
+        if (sg_grammar_takes(grammar, *id, room_tokens)) return SG_STATUS_OK;
+    }
+    if (sg_grammar_fill(grammar, room_tokens) == 0) {
+        *id = 0;
+        return sg_fail(error, SG_STATUS_BAD_STATE, "grammar.room", 0, room_tokens, 1);
+    }
+    const struct candidates allowed = {grammar->allowed, all.id_count};
+    *id = choose(session, &allowed, sampling);
     return SG_STATUS_OK;
 }

@@ -72,3 +72,22 @@ SG_WRAP(int, session_rewind, (struct sg_session *session, struct sg_error *error
 SG_WRAP(int, session_sample,
         (const struct sg_session *session, struct sg_sampling *sampling, uint32_t *id, struct sg_error *error),
         (session, sampling, id, error))
+
+/* Grammar */
+SG_WRAP(int, grammar_measure,
+        (const struct sg_model *model, const uint8_t *tools, size_t tools_bytes, size_t *grammar_bytes,
+         struct sg_error *error),
+        (model, tools, tools_bytes, grammar_bytes, error))
+SG_WRAP(int, grammar_open,
+        (const struct sg_model *model, const uint8_t *tools, size_t tools_bytes, void *memory, size_t memory_bytes,
+         struct sg_grammar **grammar, struct sg_error *error),
+        (model, tools, tools_bytes, memory, memory_bytes, grammar, error))
+SG_WRAP_VOID(grammar_reset, (struct sg_grammar *grammar), (grammar))
+SG_WRAP(int, grammar_accept, (struct sg_grammar *grammar, uint32_t id, struct sg_error *error),
+        (grammar, id, error))
+SG_WRAP_VOID(grammar_allowed, (struct sg_grammar *grammar, uint32_t room_tokens, const uint32_t **words),
+             (grammar, room_tokens, words))
+SG_WRAP(int, session_sample_allowed,
+        (const struct sg_session *session, struct sg_grammar *grammar, uint32_t room_tokens,
+         struct sg_sampling *sampling, uint32_t *id, struct sg_error *error),
+        (session, grammar, room_tokens, sampling, id, error))

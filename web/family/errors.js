@@ -43,6 +43,11 @@ export const STATUS = Object.freeze(
     bad_token: 301,
     bad_state: 302,
     bad_utf8: 303,
+    grammar_bad_json: 400,
+    grammar_bad_schema: 401,
+    grammar_unsupported: 402,
+    grammar_limit: 403,
+    grammar_empty: 404,
   }),
 );
 
