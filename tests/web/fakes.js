@@ -60,7 +60,19 @@ export function makeSite({ change = () => undefined, salt = 0 } = {}) {
   const plain = JSON.parse(JSON.stringify(manifest));
   change(plain);
   put('family.json', new TextEncoder().encode(seal(plain)));
-  return { files, manifest: plain };
+  return { files, manifest: plain, base: new Uint8Array(Buffer.concat(base)) };
+}
+
+/** What the site's base says of a patch from the base of `old`; the patch lies on `site` when it is sealed. */
+export function upgradeFrom(old, patch = noise(77, 250)) {
+  const part = { path: `parts/${hex(patch)}.bin`, bytes: patch.length, sha256: hex(patch) };
+  const { bytes, sha256, delivery } = old.manifest.base;
+  return {
+    ...{ from_sha256: sha256, from_bytes: bytes, from_parts: delivery.parts.map(({ path: _, ...piece }) => piece) },
+    delivery: { kind: 'patch', bytes: part.bytes, sha256: part.sha256, parts: [part] },
+    /** No field of a manifest: put it into the site's files. */
+    patch,
+  };
 }
 
 /** The file's text with a true `release`. */
@@ -159,7 +171,7 @@ export const quotaExceeded = () => new DOMException('full', 'QuotaExceededError'
 
 /**
  * Workers that take any bytes for a model and answer from `script[id]`: `scores` for the router, `text` for the others, or a
- * function of the request that returns either or throws. `deaths[id]` counts down: that many workers fall silent when asked.
+ * function of the request that returns either or throws; `script.upgrade.file` is what an upgrade gives. `deaths[id]` counts down: that many workers fall silent when asked.
  */
 export function makeWorkers(script = {}, { memoryBytes = 1000 } = {}) {
   const workers = { alive: new Set(), born: [], deaths: {}, prompts: [], memoryBytes };
@@ -214,6 +226,11 @@ class ScriptedWorker {
   feed({ stream, bytes }) {
     this.left[stream] = stream === 'patch' ? 0 : this.left[stream] - bytes.byteLength;
     return this.loading();
+  }
+
+  /** Part of what was rebuilt. */
+  copy({ offset, bytes }) {
+    return this.#perform({ prompts: [] }, ({ file }) => file.slice(offset, offset + bytes).buffer);
   }
 
   /** A patch is taken as one part, then the base, part by part. */

@@ -12,6 +12,7 @@
 /** @import { WorkProgress } from '../worker/types.d.ts' */
 
 import { refuse, respond } from './dispatcher.js';
+import { BaseFile } from './base_file.js';
 import { EngineFile } from './engine_file.js';
 import { FamilyError, anySignal, asFamilyError, throwIfAborted, untilAborted } from './errors.js';
 import { createHash } from './hash.js';
@@ -53,6 +54,7 @@ export class Family {
   #source;
   #files;
   #engine;
+  #base;
   #pool;
   #claim;
   /** The last response in the queue. @type {Promise<unknown>} */
@@ -77,12 +79,15 @@ export class Family {
     const onChange = () => this.#changed();
     this.#source = new PartSource({ root, store, host, hash, withLock, idleMs, retryMs, onChange });
     const { manifest } = loaded;
-    this.#files = new KeptFiles(manifest, store, this.#source);
     this.#engine = new EngineFile(manifest.engine, this.#source, this.#closing.signal);
-    const rest = { manifest, source: this.#source, engine: this.#engine, silenceMs, onChange };
-    const createWorker = host.createWorker;
+    const { createWorker } = host;
+    const rest = { manifest, source: this.#source, engine: this.#engine, createWorker, silenceMs };
+    const emit = (/** @type {FamilyEvent} */ event) => this.#emit(event);
+    const base = new BaseFile({ site: root.pathname, withLock, emit, ...rest });
+    this.#base = base;
+    this.#files = new KeptFiles(manifest, store, this.#source, base);
     const members = membersOf(manifest).map(
-      (spec) => new Member({ spec, role: roleOf(manifest, spec), createWorker, ...rest }),
+      (spec) => new Member({ spec, role: roleOf(manifest, spec), base, onChange, ...rest }),
     );
     this.#members = new Map(members.map((member) => [member.spec.id, member]));
     this.#pool = new Pool(this.#member(manifest.base.id), options.memoryBudgetBytes);
@@ -104,7 +109,8 @@ export class Family {
     const loaded = await loadManifest(manifestSource);
     const family = new Family({ loaded, manifestSource, store, host, options: complete });
     await family.#source.refresh();
-    if (loaded.from === 'network' && (await family.#claim.isAlone())) await family.removeOld();
+    // What an upgrade could start from stays, and with it all of its release, until the new base is here.
+    if (loaded.from === 'network' && !family.#base.upgrade) await family.#removeOldIfAlone();
     return family;
   }
 
@@ -247,14 +253,18 @@ export class Family {
    * @param {() => Promise<void>} action
    */
   async #watching(member, options, action) {
-    const parts = [this.manifest.engine, ...member.parts];
-    const totalBytes = parts.reduce((sum, { bytes }) => sum + bytes, 0);
-    const report = () => {
-      const download = { member: member.spec.id, haveBytes: this.#source.receivedBytes(parts), totalBytes };
-      options?.onProgress?.({ phase: 'download', ...download });
-      this.#emit({ type: 'download', ...download });
+    const upgrade = this.#base.upgrade;
+    const count = () => {
+      const parts = [this.manifest.engine, ...member.partsAfter(this.#base.partsBy(upgrade))];
+      const totalBytes = parts.reduce((sum, { bytes }) => sum + bytes, 0);
+      return { member: member.spec.id, haveBytes: this.#source.receivedBytes(parts), totalBytes };
     };
-    if (this.#source.receivedBytes(parts) === totalBytes) return action();
+    const report = () => {
+      options?.onProgress?.({ phase: 'download', ...count() });
+      this.#emit({ type: 'download', ...count() });
+    };
+    const { haveBytes, totalBytes } = count();
+    if (!upgrade && haveBytes === totalBytes) return action();
     report();
     this.#watchers.add(report);
     try {
@@ -262,6 +272,13 @@ export class Family {
     } finally {
       this.#watchers.delete(report);
     }
+    // Only what is on the disk may take the place of what is on the disk.
+    if (upgrade && this.#base.isComplete && this.#store.kind === 'cache') await this.#removeOldIfAlone();
+  }
+
+  /** Deletes files of older releases that no tab has open. */
+  async #removeOldIfAlone() {
+    if (await this.#claim.isAlone()) await this.removeOld();
   }
 
   /**

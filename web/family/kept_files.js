@@ -4,7 +4,8 @@
  * Owns: which files belong to which member of this release, and which to none. Knows nothing of: workers, the network.
  */
 
-/** @import { Manifest, MemberSpec, Part, StoredFile } from './types.d.ts' */
+/** @import { Manifest, MemberSpec, Piece, StoredFile } from './types.d.ts' */
+/** @import { BaseFile } from './base_file.js' */
 /** @import { PartSource } from './parts.js' */
 /** @import { Store } from './store.js' */
 
@@ -15,12 +16,14 @@ export class KeptFiles {
   #manifest;
   #store;
   #source;
+  #base;
 
-  /** @param {Manifest} manifest @param {Store} store @param {PartSource} source */
-  constructor(manifest, store, source) {
+  /** @param {Manifest} manifest @param {Store} store @param {PartSource} source @param {BaseFile} base */
+  constructor(manifest, store, source, base) {
     this.#manifest = manifest;
     this.#store = store;
     this.#source = source;
+    this.#base = base;
   }
 
   /** @returns {Promise<StoredFile[]>} */
@@ -31,9 +34,8 @@ export class KeptFiles {
 
   /** Deletes what only this member needs. @param {MemberSpec} spec */
   async removeMember(spec) {
-    for (const { sha256 } of spec.delivery.parts) {
-      if (this.#usersOf(sha256).length === 1) await this.#source.remove(sha256);
-    }
+    const alone = this.#filesOf(spec).filter(({ sha256 }) => this.#usersOf(sha256).length === 1);
+    for (const { sha256 } of alone) await this.#source.remove(sha256);
   }
 
   /** Deletes what no member of this release needs, and says how many bytes that were. */
@@ -50,8 +52,14 @@ export class KeptFiles {
 
   /** @param {string} sha256 */
   #usersOf(sha256) {
-    const has = (/** @type {Part} */ part) => part.sha256 === sha256;
-    const users = membersOf(this.#manifest).filter((spec) => spec.delivery.parts.some(has));
+    const has = (/** @type {Piece} */ part) => part.sha256 === sha256;
+    const users = membersOf(this.#manifest).filter((spec) => this.#filesOf(spec).some(has));
     return [...(has(this.#manifest.engine) ? ['engine'] : []), ...users.map(({ id }) => id)];
+  }
+
+  /** The base needs what it will be rebuilt from, too, until it is here. @param {MemberSpec} spec @returns {Piece[]} */
+  #filesOf(spec) {
+    const upgrade = spec === this.#manifest.base ? this.#base.upgrade : null;
+    return [...spec.delivery.parts, ...(upgrade ? [...upgrade.delivery.parts, ...upgrade.from_parts] : [])];
   }
 }

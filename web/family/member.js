@@ -5,18 +5,18 @@
  * state. Knows nothing of: the memory of other members, prompts, routes.
  */
 
-/** @import { Generation, Manifest, MemberRole, MemberSpec, MemberState, MemberStatus, Scoring } from './types.d.ts' */
+/** @import { Generation, Manifest, MemberRole, MemberSpec, MemberState, MemberStatus, Part, Scoring } from './types.d.ts' */
+/** @import { BaseFile } from './base_file.js' */
 /** @import { Body, RequestOptions } from './channel.js' */
 /** @import { EngineFile } from './engine_file.js' */
 /** @import { Code } from './errors.js' */
 /** @import { PartSource } from './parts.js' */
 /** @import { Stream } from '../worker/types.d.ts' */
 
-import { PROTOCOL_VERSION } from '../worker/protocol.js';
 import { Channel } from './channel.js';
 import { FamilyError, OWN_CODES, abortReason, anySignal, asFamilyError } from './errors.js';
 import { throwIfAborted, untilAborted } from './errors.js';
-import { ABI_VERSION } from './manifest.js';
+import { fillWorker } from './filling.js';
 
 /**
  * @typedef {object} MemberOptions
@@ -25,6 +25,7 @@ import { ABI_VERSION } from './manifest.js';
  * @property {Manifest} manifest
  * @property {PartSource} source
  * @property {EngineFile} engine
+ * @property {BaseFile} base
  * @property {(name: string) => Worker} createWorker
  * @property {number} silenceMs
  * @property {() => void} onChange the status moved
@@ -75,15 +76,21 @@ export class Member {
 
   /** Everything that must be here before the member can open: the base's parts come first. */
   get parts() {
-    const { manifest } = this.#options;
-    const { delivery } = this.spec;
-    return delivery.kind === 'whole' ? delivery.parts : [...manifest.base.delivery.parts, ...delivery.parts];
+    return this.partsAfter(this.#options.manifest.base.delivery.parts);
+  }
+
+  /** The same if these parts travel for the base. @param {readonly Part[]} baseParts */
+  partsAfter(baseParts) {
+    const { role, spec } = this.#options;
+    if (role === 'base') return baseParts;
+    return spec.delivery.kind === 'whole' ? spec.delivery.parts : [...baseParts, ...spec.delivery.parts];
   }
 
   /** @returns {MemberStatus} */
   get status() {
     const { spec, role, source } = this.#options;
-    const { id, title, about, bytes, delivery } = spec;
+    const { id, title, about, bytes } = spec;
+    const delivery = this.#delivery;
     const haveBytes = source.receivedBytes(delivery.parts);
     return {
       ...{ id, role, title, about, bytes, haveBytes },
@@ -95,14 +102,27 @@ export class Member {
     };
   }
 
+  /** What travels for this member alone, as things stand. */
+  get #delivery() {
+    const { base, role, spec } = this.#options;
+    return (role === 'base' ? base.upgrade : null)?.delivery ?? spec.delivery;
+  }
+
   /** Fetches what is missing, the engine first, and stops there. @param {AbortSignal} signal */
   async fetch(signal) {
     const { manifest, source } = this.#options;
     const mine = anySignal(this.#wanted.signal, signal);
     await this.#noting(async () => {
       await source.obtain(manifest.engine, mine);
+      await this.#prepareBase(mine);
       for await (const bytes of source.read(this.parts, mine)) void bytes;
     });
+  }
+
+  /** @param {AbortSignal} signal */
+  async #prepareBase(signal) {
+    const { base, manifest } = this.#options;
+    if (this.parts.some((part) => part === manifest.base.delivery.parts[0])) await base.prepare(signal);
   }
 
   /** Ends downloads, those of an opening too: their files are about to be deleted. */
@@ -177,7 +197,8 @@ export class Member {
   /** @param {AbortSignal} signal @param {OnWritten} onWritten */
   async #build(signal, onWritten) {
     const { createWorker, engine, manifest, silenceMs } = this.#options;
-    const { bytes, delivery, sha256 } = this.spec;
+    const { id, bytes, delivery, sha256 } = this.spec;
+    await this.#prepareBase(signal);
     const module = await untilAborted(engine.compiled(), signal);
     // Between the module and this line somebody may have put the member to sleep.
     throwIfAborted(signal);
@@ -186,20 +207,10 @@ export class Member {
     const hurry = () => channel.close(abortReason(signal));
     signal.addEventListener('abort', hurry, { once: true });
     try {
-      await channel.request('hello', { protocol: PROTOCOL_VERSION, abi: ABI_VERSION, engine: module });
       const { base, numerics } = manifest;
       const basis = delivery.kind === 'patch' ? { bytes: base.bytes, sha256: base.sha256 } : null;
-      let loading = await channel.request('open', { file: { bytes, sha256 }, base: basis, numerics });
-      const streams = this.#streams(signal);
-      while (loading.wants) {
-        const stream = loading.wants;
-        const part = await streams[stream].next();
-        if (part.done) throw new FamilyError('file_hash_mismatch', `${this.spec.id}: the parts end too early`);
-        const buffer = part.value.buffer;
-        loading = await channel.request('feed', { stream, bytes: buffer }, { transfer: [buffer] });
-        onWritten(loading.writtenBytes);
-      }
-      this.#remember(loading.memoryBytes);
+      const what = { id, engine: module, file: { bytes, sha256 }, base: basis, numerics };
+      this.#remember(await fillWorker(channel, { ...what, streams: this.#streams(signal), onWritten }));
     } finally {
       signal.removeEventListener('abort', hurry);
     }
@@ -233,7 +244,7 @@ export class Member {
   /** @param {boolean} isStored @returns {MemberState} */
   #state(isStored) {
     if (this.isReady) return 'ready';
-    if (this.#options.source.isArriving(this.spec.delivery.parts)) return 'downloading';
+    if (this.#options.source.isArriving(this.#delivery.parts)) return 'downloading';
     if (this.#worker === 'opening') return 'opening';
     if (this.#error) return 'failed';
     return isStored ? 'stored' : 'absent';

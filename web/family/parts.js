@@ -5,13 +5,13 @@
  * received bytes. Knows nothing of: members, workers, what the parts add up to.
  */
 
-/** @import { Host, Part } from './types.d.ts' */
+/** @import { Host, Part, Piece } from './types.d.ts' */
 /** @import { Hash } from './hash.js' */
 /** @import { Store } from './store.js' */
 /** @import { WithLock } from './locks.js' */
 
 import { downloadPart } from './download.js';
-import { abortReason, throwIfAborted } from './errors.js';
+import { FamilyError, abortReason, throwIfAborted } from './errors.js';
 
 /**
  * @typedef {object} PartSourceOptions
@@ -43,7 +43,7 @@ export class PartSource {
     this.#options.onChange();
   }
 
-  /** Bytes of these parts that are here. @param {readonly Part[]} parts */
+  /** Bytes of these parts that are here. @param {readonly Piece[]} parts */
   receivedBytes(parts) {
     return parts.reduce((sum, part) => sum + Math.min(this.#received.get(part.sha256) ?? 0, part.bytes), 0);
   }
@@ -96,6 +96,35 @@ export class PartSource {
     return bytes;
   }
 
+  /**
+   * Pieces that must be here already, in order; nothing is fetched.
+   * @param {readonly Piece[]} pieces
+   * @param {AbortSignal} signal
+   */
+  async *readKept(pieces, signal) {
+    for (const piece of pieces) {
+      const bytes = await this.#proven(piece, signal);
+      if (!bytes) throw new FamilyError('part_missing', `${piece.sha256}: is no longer kept`);
+      yield bytes;
+    }
+  }
+
+  /**
+   * Keeps a part that was made here, after its proof.
+   * @param {Part} part
+   * @param {Uint8Array<ArrayBuffer>} bytes
+   * @param {AbortSignal} signal
+   */
+  async keep(part, bytes, signal) {
+    const { hash, store } = this.#options;
+    if ((await hash(bytes)) !== part.sha256) {
+      throw new FamilyError('file_hash_mismatch', `${part.path}: what was rebuilt is another part`);
+    }
+    throwIfAborted(signal);
+    await store.put(part.sha256, bytes);
+    this.#note(part, part.bytes);
+  }
+
   /** Forgets a part. @param {string} sha256 */
   async remove(sha256) {
     await this.#options.store.delete(sha256);
@@ -119,7 +148,7 @@ export class PartSource {
 
   /**
    * What the store has, if it is still good; else the store loses it.
-   * @param {Part} part
+   * @param {Piece} part
    * @param {AbortSignal | undefined} signal
    */
   async #proven(part, signal) {
@@ -137,7 +166,7 @@ export class PartSource {
     return null;
   }
 
-  /** @param {Part} part @param {number} bytes */
+  /** @param {Piece} part @param {number} bytes */
   #note(part, bytes) {
     if (this.#received.get(part.sha256) === bytes) return;
     this.#received.set(part.sha256, bytes);

@@ -38,6 +38,14 @@ export interface FeedRequest {
   bytes: ArrayBuffer;
 }
 
+/** Bytes of the complete file, from `offset` on; they are transferred back. */
+export interface CopyRequest {
+  type: 'copy';
+  id: number;
+  offset: number;
+  bytes: number;
+}
+
 /** The first of `prompts` that leaves room for the answer is used. */
 export interface GenerateRequest {
   type: 'generate';
@@ -63,7 +71,14 @@ export interface AbortRequest {
   target: number;
 }
 
-export type Request = HelloRequest | OpenRequest | FeedRequest | GenerateRequest | ScoreRequest | AbortRequest;
+export type Request =
+  | HelloRequest
+  | OpenRequest
+  | FeedRequest
+  | CopyRequest
+  | GenerateRequest
+  | ScoreRequest
+  | AbortRequest;
 
 export interface Loading {
   wants: Stream | null;
@@ -76,6 +91,7 @@ export interface Results {
   hello: { protocol: number };
   open: Loading;
   feed: Loading;
+  copy: ArrayBuffer;
   generate: Generation;
   score: Scoring;
   abort: null;

@@ -8,7 +8,8 @@
 /** @import { Code } from '../family/errors.js' */
 /** @import { Control } from './answering.js' */
 /** @import { Loader } from './loading.js' */
-/** @import { FeedRequest, HelloRequest, Loading, OpenRequest, Reply, Request, Results } from './types.d.ts' */
+/** @import { CopyRequest, FeedRequest, HelloRequest, Loading, OpenRequest, Reply, Request } from './types.d.ts' */
+/** @import { Results } from './types.d.ts' */
 
 import { FamilyError } from '../family/errors.js';
 import { generate, score } from './answering.js';
@@ -37,7 +38,8 @@ scope.onmessage = (event) => void answer(/** @type {Request} */ (event.data));
 async function answer(request) {
   try {
     const result = await serve(request);
-    post(/** @type {Reply} */ ({ type: 'done', id: request.id, of: request.type, result }));
+    const transfer = result instanceof ArrayBuffer ? [result] : [];
+    post(/** @type {Reply} */ ({ type: 'done', id: request.id, of: request.type, result }), transfer);
   } catch (error) {
     post({ type: 'error', id: request.id, error: described(error), memoryBytes: engine?.memoryBytes ?? 0 });
   }
@@ -52,6 +54,8 @@ async function serve(request) {
       return open(request);
     case 'feed':
       return feed(request);
+    case 'copy':
+      return copy(request);
     case 'generate':
       return alone(request.id, (control) => generate(opened(), request, control));
     case 'score':
@@ -89,6 +93,16 @@ function feed({ stream, bytes }) {
   if (!engine || !loader) throw new FamilyError('bad_state', 'feed: open comes first');
   loader.feed(stream, new Uint8Array(bytes));
   return loading(engine, loader);
+}
+
+/** @param {CopyRequest} request @returns {ArrayBuffer} */
+function copy({ offset, bytes }) {
+  const fileBytes = opening?.file.bytes ?? 0;
+  if (!engine || !loader || !model) throw new FamilyError('bad_state', 'copy: there is no complete file');
+  if (!(offset >= 0 && bytes >= 0 && offset + bytes <= fileBytes)) {
+    throw new FamilyError('bad_argument', `copy: ends at ${offset + bytes}, must be within ${fileBytes} bytes`);
+  }
+  return engine.bytes(loader.file + offset, bytes).slice().buffer;
 }
 
 /** @param {Engine} instance @param {Loader} load @returns {Loading} */
@@ -131,9 +145,9 @@ function breathe() {
   });
 }
 
-/** @param {Reply} reply */
-function post(reply) {
-  scope.postMessage(reply);
+/** @param {Reply} reply @param {Transferable[]} [transfer] */
+function post(reply, transfer = []) {
+  scope.postMessage(reply, transfer);
 }
 
 /** @param {unknown} error @returns {{ code: Code, message: string, stack: string }} */
