@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("builder.publish.verify_command", "rebuild and hash every model of a packed site"),
     "serve": ("builder.publish.serve_command", "serve a packed site for development"),
     "chat": ("builder.reference.chat_command", "talk to a packed family in the terminal"),
+    "onnx": ("builder.onnx.onnx_command", "write a .cact file's model as an ONNX graph"),
     "experts": ("builder.experts.experts_command", "inspect token-level expert packages"),
 }
 

@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "delta": {"cact", "runtime"},
     "publish": {"cact", "family", "delta", "runtime"},
     "reference": {"cact", "runtime"},
+    "onnx": {"cact"},
     "experts": {"reference"},
 }
 FOR_ALL = {"errors", "files"}
