@@ -77,6 +77,7 @@ def load_json(
             object_pairs_hook=_unique_keys,
             parse_constant=_no_constant,
             parse_float=_finite,
+            parse_int=_within_double,
         )
     except RecursionError:
         found = "nested too deeply"
@@ -181,6 +182,11 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
+
+
+def _within_double(text: str) -> int:
+    _finite(text)
+    return int(text)
 
 
 def _finite(text: str) -> float:

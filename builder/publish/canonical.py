@@ -21,7 +21,7 @@ def canonical_json(value: Json) -> bytes:
 
     Raises ValueError for a number that two languages would write differently, and for a lone surrogate.
     """
-    text = json.dumps(_plain(value), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8")
 
 
@@ -30,9 +30,14 @@ def canonical_sha256(value: Json) -> str:
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
+def _utf_16(key: str) -> bytes:
+    """JavaScript sorts texts by their UTF-16 units; Python's own order differs beyond the basic plane."""
+    return key.encode("utf-16-be", "surrogatepass")
+
+
 def _plain(value: Json) -> Json:
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _plain(value[key]) for key in sorted(value, key=_utf_16)}
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -25,6 +25,8 @@ PART_BYTES_MAX = 25 * 1024 * 1024  # Cloudflare Pages serves no larger file.
 MODEL_BYTES_MAX = 2**32 - 1  # A rebuilt model must fit a 32-bit WebAssembly memory.
 TOOLS_BYTES_MAX = 256 * 1024
 UPGRADES_MAX = 16
+DEPTH_MAX = 64
+"""Lists and objects within each other; what a parser takes beyond depends on the machine."""
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 MemberId = Annotated[str, StringConstraints(pattern=f"^{MEMBER_ID}$")]
@@ -257,16 +259,15 @@ def read_manifest(data: bytes, source: object = "family.json") -> Manifest:
     """Check untrusted bytes field by field, then the release hash. Raises ManifestError with one sentence."""
     document = _parse(data, source)
     for field, wanted in (("format", FORMAT), ("version", VERSION)):
-        if document.get(field) != wanted:
-            raise _error("manifest_version", source, field, _short(document.get(field)), repr(wanted))
+        found = document.get(field)
+        if type(found) is not type(wanted) or found != wanted:
+            raise _error("manifest_version", source, field, _short(found), repr(wanted))
     try:
         manifest = Manifest.model_validate(document)
         release = release_of(document)
         is_canonical = canonical_json(document) + b"\n" == data
     except ValidationError as error:
         raise ManifestError(_sentence(source, error), code="manifest_invalid") from None
-    except RecursionError:
-        raise _too_deep(source) from None
     except ValueError as error:
         raise ManifestError(f"{source}: {error} ({SPEC})", code="manifest_invalid") from None
     if manifest.release != release:
@@ -308,7 +309,18 @@ def _parse(data: bytes, source: object) -> dict[str, Any]:
     document = load_json(data, source, error=ManifestError, code="manifest_damaged")
     if not isinstance(document, dict):
         raise _error("manifest_damaged", source, "document", _short(document), "one JSON object")
+    if not _is_within(document, DEPTH_MAX):
+        allowed = f"at most {DEPTH_MAX} levels deep"
+        raise _error("manifest_damaged", source, "document", "nested too deeply", allowed)
     return document
+
+
+def _is_within(value: Any, depth: int) -> bool:
+    """Whether lists and objects go at most this deep."""
+    if not isinstance(value, (dict, list)):
+        return True
+    items = value.values() if isinstance(value, dict) else value
+    return depth > 0 and all(_is_within(item, depth - 1) for item in items)
 
 
 def _error(code: str, source: object, field: str, found: str, allowed: str) -> ManifestError:
@@ -316,15 +328,12 @@ def _error(code: str, source: object, field: str, found: str, allowed: str) -> M
     return ManifestError(sentence, code=code)
 
 
-def _too_deep(source: object) -> ManifestError:
-    return _error("manifest_damaged", source, "document", "nested too deeply", "at most a few levels deep")
-
-
 def _is_json_list(text: str) -> bool:
     try:
-        return isinstance(load_json(text.encode(), "tools"), list)
+        value = load_json(text.encode(), "tools")
     except (RefusedError, UnicodeEncodeError):
         return False
+    return isinstance(value, list) and _is_within(value, DEPTH_MAX) and not text.startswith("\ufeff")
 
 
 def _require(record: Checked, field: str, found: object, wanted: object) -> Checked:

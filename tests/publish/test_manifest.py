@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from builder.errors import ManifestError
 from builder.publish.canonical import canonical_json
 from builder.publish.manifest import read_manifest, schema_text, write_manifest
-from tests.publish.family_fields import family_fields, member, part, sha, upgrade
+from tests.publish.family_fields import family_fields, part
+from tests.publish.hostile_manifests import TABLE, document_of, good_text, seal_text, value_of
 
 ROOT = Path(__file__).parents[2]
 Path_ = tuple[str | int, ...]
@@ -81,96 +82,35 @@ def test_unknown_member_is_one_sentence_that_names_the_known_ones() -> None:
 
 
 WRONG: dict[str, tuple[Path_, Any, str]] = {
-    "id with capitals": (("specialists", 0, "id"), "Home", "specialists[0].id"),
-    "id with a line end": (("specialists", 0, "id"), "home\n", "specialists[0].id"),
-    "id that stands twice": (("specialists", 1, "id"), "home", "'home' stands twice"),
-    "id of the base": (("router", "id"), "base", "'base' stands twice"),
-    "size as text": (("base", "bytes"), "1000", "base.bytes"),
-    "size as flag": (("engine", "abi"), True, "engine.abi"),
-    "size zero": (("specialists", 0, "bytes"), 0, "specialists[0].bytes"),
-    "size beyond a 32-bit memory": (("specialists", 0, "bytes"), 2**32, "specialists[0].bytes"),
-    "part of 25 MiB and a byte": (
-        ("base", "delivery", "parts", 0, "bytes"),
-        25 * 2**20 + 1,
-        "parts[0].bytes",
-    ),
-    "parts that do not sum up": (
-        ("router", "delivery", "bytes"),
-        91,
-        "router.delivery.bytes: is 91, must be 90",
-    ),
-    "no parts": (("router", "delivery", "parts"), [], "router.delivery.parts"),
-    "part elsewhere": (("base", "delivery", "parts", 0, "path"), "../" + sha("base"), "parts[0].path"),
-    "part on another host": (("base", "delivery", "parts", 0, "path"), "https://a/b", "parts[0].path"),
-    "part with another name": (
-        ("base", "delivery", "parts", 0, "path"),
-        f"parts/{sha('x')}.bin",
-        "parts[0].path",
-    ),
-    "hash in capitals": (("engine", "sha256"), sha("engine").upper(), "engine.sha256"),
-    "engine elsewhere": (("engine", "path"), "/engine.wasm", "engine.path"),
-    "app elsewhere": (("app", "path"), "app", "app.path"),
-    "unknown kind": (("router", "delivery", "kind"), "gzip", "router.delivery.kind"),
-    "base as a patch": (("base", "delivery"), member("x")["delivery"], "base.delivery.kind"),
-    "patch without a hash": (("router", "delivery", "sha256"), None, "router.delivery.sha256"),
-    "whole file with a hash": (("base", "delivery", "sha256"), sha("base"), "base.delivery.sha256"),
-    "whole file of another size": (("base", "bytes"), 1001, "base.delivery.bytes"),
-    "single part of another hash": (("base", "sha256"), sha("other"), "base.delivery.parts[0].sha256"),
-    "tools that are no list": (("router", "prompt", "tools"), '{"name":"x"}', "router.prompt.tools"),
-    "tools that are no JSON": (("router", "prompt", "tools"), "[", "router.prompt.tools"),
-    "negative context": (("router", "prompt", "context_turns"), -1, "router.prompt.context_turns"),
-    "share above one": (("specialists", 0, "changed_codes"), 1.5, "specialists[0].changed_codes"),
-    "tools with NaN": (("router", "prompt", "tools"), '[{"x":NaN}]', "router.prompt.tools"),
-    "tools with a number beyond every number": (("base", "prompt", "tools"), "[1e999]", "base.prompt.tools"),
-    "tools with a key twice": (("base", "prompt", "tools"), '[{"a":1,"a":2}]', "base.prompt.tools"),
-    "title of two lines": (("title",), "a\nb", "title"),
-    "title that steers an old terminal": (("title",), "a\x9b31m", "title"),
-    "title that turns the text around": (("title",), "a\u202eb", "title"),
-    "about that turns the text around": (("base", "about"), "a\u2066b", "base.about"),
-    "empty title": (("title",), "", "title: is '', must be one with at least 1 character (docs"),
-    "unknown numerics": (("numerics",), "quick", "numerics"),
-    "unknown generation": (("container", "generation"), 4, "container.generation"),
-    "upgrade of the base itself": (
-        ("base", "upgrades", 0, "from_sha256"),
-        sha("base"),
-        "base.upgrades[0].from_sha256: is",
-    ),
-    "upgrade that stands twice": (
-        ("base", "upgrades", 1, "from_sha256"),
-        sha("older"),
-        "base.upgrades[1].from_sha256: is",
-    ),
-    "upgrade from another size": (
-        ("base", "upgrades", 0, "from_bytes"),
-        901,
-        "base.upgrades[0].from_bytes: is 901, must be 900",
-    ),
-    "upgrade from no pieces": (("base", "upgrades", 0, "from_parts"), [], "base.upgrades[0].from_parts"),
-    "upgrade from one piece of another hash": (
-        ("base", "upgrades", 0, "from_parts"),
-        [{"bytes": 900, "sha256": sha("x")}],
-        "base.upgrades[0].from_parts[0].sha256",
-    ),
-    "upgrade of another kind": (
-        ("base", "upgrades", 0, "delivery"),
-        {"kind": "whole", "bytes": 80, "parts": [part("x", 80)]},
-        "base.upgrades[0].delivery.kind",
-    ),
-    "upgrade as large as the base, by sum": (
-        ("base", "upgrades", 0, "delivery"),
-        {"kind": "patch", "bytes": 1000, "sha256": sha("x"), "parts": [part("x", 1000)]},
-        "base.upgrades[0].delivery.bytes: is 1000, must be less than 1000",
-    ),
-    "too many upgrades": (
-        ("base", "upgrades"),
-        [upgrade(str(n)) for n in range(17)],
-        "base.upgrades: is",
-    ),
-    "too many examples": (("examples",), ["x"] * 13, "examples"),
+    case["name"]: (tuple(case["path"]), value_of(case), case["words"]) for case in TABLE["wrong"]
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
+def test_the_shared_table_starts_from_what_these_tests_start_from() -> None:
+    assert TABLE["fields"] == family_fields()
+
+
+@pytest.mark.parametrize("case", TABLE["wrong"], ids=lambda case: case["name"])
+def test_whatever_the_table_calls_wrong_is_refused(case: dict[str, Any]) -> None:
+    refused(sealed(document_of(case)))
+
+
+@pytest.mark.parametrize("case", TABLE["good"], ids=lambda case: case["name"])
+def test_whatever_the_table_calls_good_is_read(case: dict[str, Any]) -> None:
+    read_manifest(sealed(document_of(case)))
+
+
+@pytest.mark.parametrize("case", TABLE["texts"], ids=lambda case: case["name"])
+def test_one_document_has_one_text(case: dict[str, Any]) -> None:
+    assert case["from"] in good_text()
+    data = seal_text(good_text().replace(case["from"], case["to"], 1))
+    if case["good"]:
+        read_manifest(data)
+    else:
+        refused(data)
+
+
+@pytest.mark.parametrize("case", [name for name, (_, _, words) in WRONG.items() if words])
 def test_wrong_field_is_named_in_one_sentence(case: str) -> None:
     path, value, words = WRONG[case]
     error = refused(sealed(put(family_fields(), path, value)))
@@ -312,7 +252,12 @@ PYTHON_DOLLAR = "line end"
 
 
 @pytest.mark.parametrize(
-    "case", [case for case in WRONG if not any(word in case for word in (*BEYOND_A_SCHEMA, PYTHON_DOLLAR))]
+    "case",
+    [
+        name
+        for name, (_, _, words) in WRONG.items()
+        if words and not any(word in name for word in (*BEYOND_A_SCHEMA, PYTHON_DOLLAR))
+    ],
 )
 def test_schema_refuses_what_the_reader_refuses_but_for_sums_and_names(case: str) -> None:
     path, value, _ = WRONG[case]
