@@ -39,7 +39,7 @@ export function makeSite({ change = () => undefined, salt = 0 } = {}) {
       ...(kind === 'patch' ? { sha256: hex(Buffer.concat(chunks)) } : {}),
     },
     prompt: { system: '', tools: '', context_turns: 2 },
-    max_new_tokens: 16,
+    ...{ max_new_tokens: 16, changed_codes: 0.5 },
     ...more,
   });
   const base = [noise(salt + 1, 3000), noise(salt + 2, 1500)];
@@ -77,7 +77,7 @@ export function upgradeFrom(old, patch = noise(77, 250)) {
 
 /** The file's text with a true `release`. */
 export function seal(manifest) {
-  const { release: _, ...rest } = manifest;
+  const { release: _, ...rest } = JSON.parse(JSON.stringify(manifest));
   const release = sha256(new TextEncoder().encode(canonicalJson(rest)));
   return `${canonicalJson({ ...rest, release })}\n`;
 }
@@ -283,6 +283,11 @@ export function makeOptions({ network, caches = makeCaches(), workers = makeWork
     ...{ isOnline: () => network.isOnline, createWorker: workers.create },
   };
   return { host, retryMs: 1, idleMs: 50, silenceMs: 50, ...more };
+}
+
+/** Lets everything happen that waits for nothing but its turn. */
+export async function settle() {
+  for (let turn = 0; turn < 20; turn += 1) await new Promise((resolve) => setImmediate(resolve));
 }
 
 /** A promise that a test settles, and what it waits for to have begun. */

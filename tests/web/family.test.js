@@ -5,7 +5,7 @@ import vm from 'node:vm';
 
 import { Channel } from '../../web/family/channel.js';
 import { openFamily } from '../../web/family/index.js';
-import { ROOT, blockedLocks, faults, makeCaches, makeGate, makeNetwork, makeOptions, makeSite, makeWorkers } from './fakes.js';
+import { ROOT, blockedLocks, faults, makeCaches, makeGate, makeNetwork, makeOptions, makeSite, makeWorkers, settle } from './fakes.js';
 
 const LOGS = { base: [-1, -3, -4], home: [-3, -1, -4], media: [-3, -4, -1] };
 const CALL = '<tool_call>[{"name":"set_light","arguments":{"room":"bedroom"}}]</tool_call>';
@@ -470,7 +470,7 @@ describe('the store', () => {
       const fetching = family.prefetch('home');
       await gate.begun;
       const removing = family.remove('home');
-      for (let turn = 0; turn < 20; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+      await settle();
       gate.open();
       await Promise.allSettled([fetching, removing]);
       assert.equal((await family.list()).some(({ sha256 }) => sha256 === last.sha256), false);
@@ -520,6 +520,64 @@ describe('the manifest', () => {
     const family = await openFamily(`${ROOT}family.json`, makeOptions({ network, caches }));
     const { manifestFrom, manifestError } = family.status();
     assert.deepEqual([manifestFrom, manifestError.code], ['saved', 'manifest_damaged']);
+  });
+
+  /** A visit whose network says nothing, seen by a clock that the test moves. */
+  async function silentVisit(t, caches, answer) {
+    const network = makeNetwork(makeSite());
+    const gate = makeGate();
+    network.faults.set('family.json', [(bytes, signal) => (gate.pass(), answer(bytes, signal))]);
+    t.mock.timers.enable({ apis: ['setTimeout'] });
+    const options = makeOptions({ network, caches, idleMs: 30_000 });
+    const visit = { isOver: false, opening: openFamily(`${ROOT}family.json`, options) };
+    const end = () => void (visit.isOver = true);
+    visit.opening.then(end, end);
+    await gate.begun;
+    return visit;
+  }
+
+  test('is the one of the last visit after five seconds without a byte', async (t) => {
+    const caches = makeCaches();
+    await open({ caches });
+    const visit = await silentVisit(t, caches, faults.mute);
+    t.mock.timers.tick(4999);
+    await settle();
+    assert.equal(visit.isOver, false);
+    t.mock.timers.tick(1);
+    const { manifestFrom, manifestError } = (await visit.opening).status();
+    assert.deepEqual([manifestFrom, manifestError.code], ['saved', 'network']);
+    assert.match(manifestError.message, /no byte arrived for 5 s/);
+  });
+
+  test('is waited for while bytes arrive', async (t) => {
+    const caches = makeCaches();
+    await open({ caches });
+    let controller;
+    const visit = await silentVisit(t, caches, () => new Response(new ReadableStream({ start: (given) => (controller = given) })));
+    const bytes = makeSite().files.get('family.json');
+    for (const chunk of [bytes.slice(0, 9), bytes.slice(9)]) {
+      t.mock.timers.tick(4999);
+      controller.enqueue(chunk);
+      await settle();
+    }
+    controller.close();
+    assert.equal((await visit.opening).status().manifestFrom, 'network');
+  });
+
+  test('is given up after the time of a download on a first visit', async (t) => {
+    const visit = await silentVisit(t, makeCaches(), faults.mute);
+    t.mock.timers.tick(29_999);
+    await settle();
+    assert.equal(visit.isOver, false);
+    t.mock.timers.tick(1);
+    await assert.rejects(visit.opening, { code: 'network' });
+  });
+
+  test('is named as it was asked for', async () => {
+    const options = makeOptions({ network: makeNetwork(makeSite()) });
+    await assert.rejects(openFamily(`${ROOT}nope.json?x`, options), { code: 'manifest_missing', message: /^https:\/\/example\.org\/models\/nope\.json\?x: / });
+    const network = makeNetwork(makeSite({ change: (m) => (m.numerics = 'vague') }));
+    await assert.rejects(openFamily(`${ROOT}family.json`, makeOptions({ network })), { message: /^https:\/\/example\.org\/models\/family\.json: numerics/ });
   });
 
   for (const [name, fault, code] of [

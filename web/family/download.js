@@ -89,20 +89,30 @@ function refuseStatus(response, part) {
 async function readBody(response, part, options, watchdog) {
   const bytes = new Uint8Array(part.bytes);
   let at = 0;
-  const reader = response.body?.getReader();
-  for (let step = await reader?.read(); step && !step.done; step = await reader?.read()) {
-    watchdog.feed();
-    if (at + step.value.byteLength > part.bytes) {
-      await reader?.cancel();
-      bytes.set(step.value.subarray(0, part.bytes - at), at);
+  for await (const chunk of chunksOf(response, watchdog)) {
+    if (at + chunk.byteLength > part.bytes) {
+      bytes.set(chunk.subarray(0, part.bytes - at), at);
       throw notThePart(bytes, response, part, 'part_too_long', `is more than ${part.bytes} bytes`);
     }
-    bytes.set(step.value, at);
-    at += step.value.byteLength;
+    bytes.set(chunk, at);
+    at += chunk.byteLength;
     options.onBytes(at);
   }
   if (at < part.bytes) throw notThePart(bytes.subarray(0, at), response, part, 'part_too_short', `is ${at} bytes`);
   return bytes;
+}
+
+/** A body piece by piece; who stops early ends its transfer. @param {Response} response @param {Watchdog} watchdog */
+export async function* chunksOf({ body }, watchdog) {
+  const reader = body?.getReader();
+  try {
+    for (let step = await reader?.read(); step && !step.done; step = await reader?.read()) {
+      watchdog.feed();
+      yield step.value;
+    }
+  } finally {
+    reader?.cancel().catch(() => undefined);
+  }
 }
 
 /** @param {Uint8Array<ArrayBuffer>} bytes @param {Response} response @param {Part} part @param {Hash} hash */
@@ -133,8 +143,8 @@ function notThePart(bytes, response, part, code, found) {
 
 /** @typedef {ReturnType<typeof createWatchdog>} Watchdog */
 
-/** @param {number} idleMs @param {AbortSignal | undefined} outer */
-function createWatchdog(idleMs, outer) {
+/** Fires its signal after silence, or with the outer one. @param {number} idleMs @param {AbortSignal | undefined} outer */
+export function createWatchdog(idleMs, outer) {
   const controller = new AbortController();
   const abort = () => controller.abort();
   outer?.addEventListener('abort', abort, { once: true });

@@ -28,8 +28,7 @@ import { ReleaseClaim } from './release_claim.js';
 import { Store } from './store.js';
 import { RouteTelemetry } from './telemetry.js';
 
-/** @type {{ idleMs: number, retryMs: number, silenceMs: number }} */
-const DEFAULTS = { idleMs: 30_000, retryMs: 500, silenceMs: 15_000 };
+const DEFAULTS = { idleMs: 30_000, patienceMs: 5000, retryMs: 500, silenceMs: 15_000 };
 
 /** @typedef {Awaited<ReturnType<typeof loadManifest>>} Loaded */
 
@@ -105,8 +104,9 @@ export class Family {
     const complete = { ...DEFAULTS, memoryBudgetBytes: host.memoryBudgetBytes, ...options };
     const url = new URL(manifestUrl, globalThis.location?.href);
     const store = await Store.open(host, new URL('.', url), (notice) => options.onEvent?.({ type: 'storage', notice }));
-    const manifestSource = { url, host, store, hash: createHash(host.subtle), signal: options.signal };
-    const loaded = await loadManifest(manifestSource);
+    const { idleMs, patienceMs } = complete;
+    const manifestSource = { url, host, store, hash: createHash(host.subtle), signal: options.signal, idleMs };
+    const loaded = await loadManifest(manifestSource, patienceMs);
     const family = new Family({ loaded, manifestSource, store, host, options: complete });
     await family.#source.refresh();
     // What an upgrade could start from stays, and with it all of its release, until the new base is here.

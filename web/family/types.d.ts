@@ -239,6 +239,8 @@ export interface FamilyOptions {
   signal?: AbortSignal;
   /** No byte for this long ends an attempt. */
   idleMs?: number;
+  /** The same for the manifest, if there is one of an earlier visit. */
+  patienceMs?: number;
   /** Pause before the second attempt; doubles for each further one. */
   retryMs?: number;
   /** A worker that owes an answer and says nothing for this long is given up. */
