@@ -132,6 +132,8 @@ export function makeCaches({ refuse = null, denied = false, writing = async () =
   const stores = new Map();
   const caches = {
     stores,
+    has: async (name) => stores.has(name),
+    delete: async (name) => stores.delete(name),
     refuse,
     async open(name) {
       if (denied) throw new DOMException('denied', 'SecurityError');
@@ -139,12 +141,13 @@ export function makeCaches({ refuse = null, denied = false, writing = async () =
       const entries = stores.get(name);
       return {
         match: async (request) => entries.get(request.url ?? request)?.clone(),
-        put: async (url, response) => {
+        put: async (request, response) => {
+          const url = request.url ?? request;
           if (caches.refuse) throw caches.refuse;
           await writing(url);
           entries.set(url, response);
         },
-        delete: async (url) => entries.delete(url),
+        delete: async (request) => entries.delete(request.url ?? request),
         keys: async () => [...entries.keys()].map((url) => ({ url })),
       };
     },

@@ -432,6 +432,39 @@ describe('the store', () => {
     assert.deepEqual(await later.list(), []);
   });
 
+  test('is one per manifest, wherever that lies: another with the same path shares nothing', async () => {
+    const caches = makeCaches();
+    const first = await open({ caches });
+    await first.family.prefetch('home');
+    const site = makeSite({ salt: 100 });
+    const names = [];
+    const locks = { request: async (name, options, action) => (names.push(name), action(null)), query: async () => ({ held: [] }) };
+    for (const url of ['https://example.com/models/family.json', 'https://example.org/models/other.json']) {
+      const network = makeNetwork(site);
+      const answer = network.fetch;
+      network.fetch = (input, init) => answer(String(input).replace(/^.*models.(other|family).json/, `${ROOT}family.json`), init);
+      const options = makeOptions({ network, caches });
+      options.host.locks = locks;
+      const family = await openFamily(url, options);
+      assert.deepEqual(await family.list(), []);
+      assert.ok(names.pop().includes(url));
+    }
+    assert.equal((await first.family.list()).length, 5, 'and deletes nothing as old');
+  });
+
+  test('takes over what earlier versions kept by the path alone', async () => {
+    const caches = makeCaches();
+    const first = await open({ caches });
+    await first.family.prefetch('home');
+    const [[name, entries]] = caches.stores;
+    caches.stores.delete(name);
+    caches.stores.set('saguaro-parts /models/', entries);
+    const { family, network } = await open({ caches });
+    assert.deepEqual([...caches.stores.keys()], [name]);
+    await family.prefetch('home');
+    assert.deepEqual(network.requests, ['family.json']);
+  });
+
   describe('does not get back what is deleted while it arrives', () => {
     const engine = ({ manifest }) => manifest.engine.path;
     const first = (member) => ({ manifest }) => [manifest.base, ...manifest.specialists].find(({ id }) => id === member).delivery.parts[0].path;
@@ -493,7 +526,7 @@ describe('the store', () => {
 
   test('keeps them while another tab has the older release open', async () => {
     const caches = makeCaches();
-    const held = [{ name: `saguaro-release /models/ ${'0'.repeat(64)}` }];
+    const held = [{ name: `saguaro-release ${ROOT}family.json ${'0'.repeat(64)}` }];
     const old = await open({ caches });
     await old.family.prefetch('media');
     const options = makeOptions({ network: makeNetwork(makeSite({ salt: 100 })), caches });

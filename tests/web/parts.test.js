@@ -13,10 +13,10 @@ async function makeSource({ site = makeSite(), caches = makeCaches() } = {}) {
   const { host: given, idleMs, retryMs } = makeOptions({ network, caches });
   const host = completeHost(given);
   const notices = [];
-  const store = await Store.open(host, new URL(ROOT), (notice) => notices.push(notice));
+  const store = await Store.open(host, new URL(`${ROOT}family.json`), (notice) => notices.push(notice));
   const seen = { highest: 0 };
   const source = new PartSource({
-    ...{ root: new URL(ROOT), store, host, idleMs, retryMs },
+    ...{ root: new URL(ROOT), site: ROOT, store, host, idleMs, retryMs },
     hash: createHash(crypto.subtle),
     withLock: createLocks(undefined),
     onChange: () => (seen.highest = Math.max(seen.highest, source?.receivedBytes([part]) ?? 0)),

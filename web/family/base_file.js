@@ -18,7 +18,7 @@ import { fillWorker } from './filling.js';
 /**
  * @typedef {object} BaseFileOptions
  * @property {Manifest} manifest
- * @property {string} site names the family's folder, for locks
+ * @property {string} site names the family, for locks
  * @property {PartSource} source
  * @property {EngineFile} engine
  * @property {WithLock} withLock

@@ -7,6 +7,21 @@
 
 /** @import { Backend } from './store.js' */
 
+/**
+ * Moves every entry into another cache, one by one, and deletes what is left.
+ * @param {CacheStorage} caches @param {string} from @param {Cache} to
+ */
+export async function moveCache(caches, from, to) {
+  if (!(await caches.has(from))) return;
+  const cache = await caches.open(from);
+  for (const request of await cache.keys()) {
+    const response = await cache.match(request);
+    if (response) await to.put(request, response);
+    await cache.delete(request);
+  }
+  await caches.delete(from);
+}
+
 /** @implements {Backend} */
 export class CacheBackend {
   #cache;

@@ -25,7 +25,7 @@ import { Member } from './member.js';
 import { PartSource } from './parts.js';
 import { Pool } from './pool.js';
 import { ReleaseClaim } from './release_claim.js';
-import { Store } from './store.js';
+import { Store, siteName } from './store.js';
 import { RouteTelemetry } from './telemetry.js';
 
 const DEFAULTS = { idleMs: 30_000, patienceMs: 5000, retryMs: 500, silenceMs: 15_000 };
@@ -73,16 +73,17 @@ export class Family {
     this.#options = options;
     const { hash, url } = manifestSource;
     const root = new URL('.', url);
+    const site = siteName(url);
     const withLock = createLocks(host.locks);
     const { idleMs, retryMs, silenceMs } = options;
     const onChange = () => this.#changed();
-    this.#source = new PartSource({ root, store, host, hash, withLock, idleMs, retryMs, onChange });
+    this.#source = new PartSource({ root, site, store, host, hash, withLock, idleMs, retryMs, onChange });
     const { manifest } = loaded;
     this.#engine = new EngineFile(manifest.engine, this.#source, this.#closing.signal);
     const { createWorker } = host;
     const rest = { manifest, source: this.#source, engine: this.#engine, createWorker, silenceMs };
     const emit = (/** @type {FamilyEvent} */ event) => this.#emit(event);
-    const base = new BaseFile({ site: root.pathname, withLock, emit, ...rest });
+    const base = new BaseFile({ site, withLock, emit, ...rest });
     this.#base = base;
     this.#files = new KeptFiles(manifest, store, this.#source, base);
     const members = membersOf(manifest).map(
@@ -90,7 +91,7 @@ export class Family {
     );
     this.#members = new Map(members.map((member) => [member.spec.id, member]));
     this.#pool = new Pool(this.#member(manifest.base.id), options.memoryBudgetBytes);
-    this.#claim = new ReleaseClaim(host.locks, root.pathname, manifest.release);
+    this.#claim = new ReleaseClaim(host.locks, site, manifest.release);
   }
 
   /**
@@ -103,7 +104,7 @@ export class Family {
     const host = completeHost(options.host);
     const complete = { ...DEFAULTS, memoryBudgetBytes: host.memoryBudgetBytes, ...options };
     const url = new URL(manifestUrl, globalThis.location?.href);
-    const store = await Store.open(host, new URL('.', url), (notice) => options.onEvent?.({ type: 'storage', notice }));
+    const store = await Store.open(host, url, (notice) => options.onEvent?.({ type: 'storage', notice }));
     const { idleMs, patienceMs } = complete;
     const manifestSource = { url, host, store, hash: createHash(host.subtle), signal: options.signal, idleMs };
     const loaded = await loadManifest(manifestSource, patienceMs);

@@ -16,6 +16,7 @@ import { FamilyError, abortReason, throwIfAborted } from './errors.js';
 /**
  * @typedef {object} PartSourceOptions
  * @property {URL} root the folder of family.json
+ * @property {string} site names the family, for locks
  * @property {Store} store
  * @property {Host} host
  * @property {Hash} hash
@@ -59,9 +60,9 @@ export class PartSource {
    * @param {AbortSignal | undefined} signal
    */
   async obtain(part, signal) {
-    const { root, store, withLock } = this.#options;
+    const { site, store, withLock } = this.#options;
     throwIfAborted(signal);
-    return withLock(`saguaro-part ${root.pathname} ${part.sha256}`, signal, async () => {
+    return withLock(`saguaro-part ${site} ${part.sha256}`, signal, async () => {
       const stored = await this.#proven(part, signal);
       if (stored) return stored;
       const bytes = await this.#download(part, signal);

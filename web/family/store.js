@@ -7,7 +7,7 @@
 
 /** @import { Host, StorageNotice } from './types.d.ts' */
 
-import { CacheBackend } from './cache_backend.js';
+import { CacheBackend, moveCache } from './cache_backend.js';
 import { MemoryBackend } from './memory_backend.js';
 
 /**
@@ -17,6 +17,14 @@ import { MemoryBackend } from './memory_backend.js';
  * @property {(key: string) => Promise<boolean>} delete whether it was there
  * @property {() => Promise<{ key: string, bytes: number }[]>} list
  */
+
+/**
+ * Names a family among all that pages of one origin open: caches and locks are the origin's, manifests may be anybody's.
+ * @param {URL} url of the manifest
+ */
+export function siteName({ origin, pathname }) {
+  return origin + pathname;
+}
 
 export class Store {
   /** @type {Backend | null} */
@@ -43,13 +51,16 @@ export class Store {
   /**
    * Opens the family's cache; a browser that refuses gives a store in memory and a notice.
    * @param {Host} host
-   * @param {URL} root the folder of family.json
+   * @param {URL} url of the manifest
    * @param {(notice: StorageNotice) => void} onNotice
    */
-  static async open(host, root, onNotice) {
+  static async open(host, url, onNotice) {
     if (!host.caches) return new Store(null, 'insecure', onNotice);
     try {
-      const cache = await host.caches.open(`saguaro-parts ${root.pathname}`);
+      const root = new URL('.', url);
+      const cache = await host.caches.open(`saguaro-parts ${siteName(url)}`);
+      // Earlier versions named the cache by the folder's path alone. What cannot be moved is fetched again.
+      await moveCache(host.caches, `saguaro-parts ${root.pathname}`, cache).catch(() => undefined);
       return new Store(new CacheBackend(cache, new URL('stored/', root)), null, onNotice);
     } catch {
       return new Store(null, 'denied', onNotice);
