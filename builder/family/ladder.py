@@ -1,12 +1,12 @@
 """The depth ladder: which blocks of a checkpoint a shallower model keeps.
 
-Owns: the order of blocks. Does not know: tensors. Source: `ladder_layer_indices` of cactus-needle 3.2.8.
+Owns: the choice of blocks; a checkpoint may carry an order of its own. Does not know: tensors.
+Source: `ladder_layer_indices` of cactus-needle 3.2.8.
 """
 
 from __future__ import annotations
 
-import itertools
-
+from builder.cact.ladder import bisection_order
 from builder.errors import FamilyError
 from builder.family.checkpoint import Checkpoint
 
@@ -31,13 +31,3 @@ def kept_layers(checkpoint: Checkpoint, depth: int | None) -> tuple[int, ...]:
             code="bad_checkpoint",
         )
     return tuple(sorted(order[:depth]))
-
-
-def bisection_order(count: int) -> tuple[int, ...]:
-    """Both ends, then over and over the middle of the widest gap (leftmost on a tie)."""
-    order = [0, count - 1] if count > 1 else [0]
-    while len(order) < count:
-        ends = sorted(order)
-        gap, left = max((right - left, -left) for left, right in itertools.pairwise(ends))
-        order.append(-left + gap // 2)
-    return tuple(order)

@@ -188,13 +188,19 @@ class NeedleModel(nn.Module):
 
     def cells(self, ids: Tensor) -> Tensor:
         """What the probe heads read, (B, T, L + 1, D): the embedding, then each layer's lane mean."""
-        past = self.empty_past(ids.shape[0])
-        streams, engrams, _, _ = self.enter(ids, past)
+        return self.extend_cells(ids, self.empty_past(ids.shape[0]))[0]
+
+    def extend_cells(self, ids: Tensor, past: Past) -> tuple[Tensor, Past]:
+        """The cells of the new ids (B, T), and the memory with them in it."""
+        streams, engrams, recent_ids, engram_pasts = self.enter(ids, past)
         cells = [streams.mean(2)]
+        blocks: list[AttentionPast] = []
         for layer in range(len(self.layers)):
-            streams, _ = self.run_layers(streams, engrams, past, layer, layer + 1)
+            streams, memories = self.run_layers(streams, engrams, past, layer, layer + 1)
             cells.append(streams.mean(2))
-        return torch.stack(cells, dim=2)
+            blocks.extend(memories)
+        position = past.position + ids.shape[1]
+        return torch.stack(cells, dim=2), Past(position, recent_ids, engram_pasts, tuple(blocks), past.pinned)
 
     def readout(self, streams: Tensor) -> Tensor:
         """Lanes (B, T, N, D) -> logits (B, T, logit_count)."""

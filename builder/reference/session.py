@@ -8,7 +8,7 @@ Does not know: prompts, routes, files.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Generic, TypeVar
@@ -16,10 +16,12 @@ from typing import Generic, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from builder.cact.ladder import rung
 from builder.cact.reader import Container, read_container
 from builder.errors import ContainerError, SessionError, UsageError, refusal
+from builder.reference.heads import head_names, open_head
 from builder.reference.model import NeedleModel, Past
 from builder.reference.sampling import draw, log_softmax
 from builder.reference.shared_prefill import SharedPrefill
@@ -27,6 +29,8 @@ from builder.reference.tokenizer import ReferenceDetokenizer, ReferenceTokenizer
 from builder.runtime.interface import ModelInfo, Sampling
 
 State = TypeVar("State")
+History = tuple[tuple[int, int], ...]
+"""Each id with what was pinned when it came."""
 PREFILL_TOKENS = 32
 """A prompt is read in blocks that start at multiples of this, so that members can share whole blocks."""
 
@@ -34,6 +38,7 @@ PREFILL_TOKENS = 32
 class ReferenceModel:
     """One member in PyTorch. Raises `ContainerError` for a container that the reference cannot run.
 
+    `depth` opens that rung of the ladder; `UsageError` (bad_depth) where the container does not have it.
     `use_cache=False` computes every step from the full history: slow, and the same tokens. `shared` lets
     members compute what is identical between them once (see shared_prefill.py).
     """
@@ -41,13 +46,21 @@ class ReferenceModel:
     numerics = "exact"
 
     def __init__(
-        self, container: Container, *, use_cache: bool = True, shared: SharedPrefill | None = None
+        self,
+        container: Container,
+        *,
+        depth: int | None = None,
+        use_cache: bool = True,
+        shared: SharedPrefill | None = None,
     ) -> None:
-        if container.tokenizer_blob is None:
+        tokenizer_blob = container.tokenizer_blob
+        if tokenizer_blob is None:
             message = refusal(container.subject, "tokenizer", found="absent", allowed="there, for text")
             raise ContainerError(message, code="cact_bad_tokenizer")
+        container = rung(container, depth)
         self.network = NeedleModel(container)
-        self.tokenizer = ReferenceTokenizer(container.tokenizer_blob)
+        self._heads = {name: open_head(container, name) for name in head_names(container)}
+        self.tokenizer = ReferenceTokenizer(tokenizer_blob)
         self.info = _describe(container, self.tokenizer)
         self._use_cache, self._shared = use_cache, shared
 
@@ -74,15 +87,23 @@ class ReferenceModel:
         """A fresh streaming decoder."""
         return ReferenceDetokenizer(self.tokenizer)
 
-    def session(self, capacity_tokens: int) -> CachedSession | HistorySession:
-        """A fresh cache for up to `capacity_tokens` tokens. Raises `UsageError` above `max_seq_len`."""
+    def session(self, capacity_tokens: int, heads: Sequence[str] = ()) -> CachedSession | HistorySession:
+        """A fresh cache for up to `capacity_tokens` tokens, in which these probe heads take part.
+
+        Raises `UsageError`: bad_argument above `max_seq_len`, unknown_head.
+        """
         limit = self.info.max_seq_len
         if not 1 <= capacity_tokens <= limit:
             message = refusal("session", "capacity_tokens", found=capacity_tokens, allowed=f"1 to {limit}")
             raise UsageError(message, code="bad_argument")
+        unknown = next((head for head in heads if head not in self._heads), None)
+        if unknown is not None:
+            known = ", ".join(self._heads) or "none"
+            raise UsageError(f"session: has no {unknown!r} head; heads: {known}", code="unknown_head")
+        listening = {head: self._heads[head] for head in heads}
         if self._use_cache:
-            return CachedSession(self.network, capacity_tokens, self._shared)
-        return HistorySession(self.network, capacity_tokens)
+            return CachedSession(self.network, capacity_tokens, listening, self._shared)
+        return HistorySession(self.network, capacity_tokens, listening)
 
 
 class ReferenceOpener:
@@ -91,13 +112,14 @@ class ReferenceOpener:
     Torch is set to one thread: sums then have one order on every machine, and small matrices are faster.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, depth: int | None = None) -> None:
         torch.set_num_threads(1)
+        self._depth = depth
         self._shared: SharedPrefill | None = None
 
     def __call__(self, data: bytes, member_id: str) -> ReferenceModel:
         """A member's model from its container's bytes."""
-        model = ReferenceModel(read_container(data), shared=self._shared)
+        model = ReferenceModel(read_container(data), depth=self._depth, shared=self._shared)
         self._shared = self._shared or model.share_prefill()
         return model
 
@@ -105,17 +127,20 @@ class ReferenceOpener:
 class TorchSession(ABC, Generic[State]):
     """What both kinds share. States are immutable values: mark, rewind and score only keep old ones."""
 
-    def __init__(self, network: NeedleModel, capacity_tokens: int) -> None:
-        self._network, self._capacity = network, capacity_tokens
-        self._position = self._pinned = 0
+    def __init__(
+        self, network: NeedleModel, capacity_tokens: int, heads: Mapping[str, nn.Module] | None = None
+    ) -> None:
+        self._network, self._capacity, self._heads = network, capacity_tokens, heads or {}
+        self._pinned = 0
+        self._history: History = ()
         self._state: State = self._start()
         self._logits: Tensor | None = None
-        self._mark: tuple[int, int, State, Tensor | None] | None = None
+        self._mark: tuple[History, int, State, Tensor | None] | None = None
 
     @property
     def position(self) -> int:
         """Number of tokens that the cache holds."""
-        return self._position
+        return len(self._history)
 
     def append(self, ids: Sequence[int]) -> None:
         """Add tokens; `logits` are then those after the last one."""
@@ -123,11 +148,29 @@ class TorchSession(ABC, Generic[State]):
         if ids:
             self._state, streams = self._extend(self._state, list(ids))
             self._logits = self._read(streams[:, -1:])[0]
-            self._position += len(ids)
+            self._history += tuple((token_id, self._pinned) for token_id in ids)
 
     def logits(self) -> NDArray[np.float32]:
         """A copy, (logit_count,) f32."""
         return self._present_logits().numpy().copy()
+
+    def head(self, name: str) -> NDArray[np.float32]:
+        """What a probe head makes of the tokens so far, (outputs,) f32, from the full history.
+
+        Raises `SessionError` (bad_state) before the first append and for a head that the session was not
+        opened with.
+        """
+        if name not in self._heads:
+            sentence = f"session: was not opened with the head {name!r}; name it in heads"
+            raise SessionError(sentence, code="bad_state")
+        self._present_logits()
+        past, parts = self._network.empty_past(), []
+        with torch.inference_mode():
+            for pinned, ids in _runs(self._history):
+                cells, past = self._network.extend_cells(ids, replace(past, pinned=pinned))
+                parts.append(cells)
+            found: Tensor = self._heads[name](torch.cat(parts, dim=1))[0]
+        return found.numpy().copy()
 
     def score(self, ids: Sequence[int]) -> float:
         """Sum of ln p(id | all before); the session stays as it was."""
@@ -155,17 +198,17 @@ class TorchSession(ABC, Generic[State]):
 
     def mark(self) -> None:
         """Remember the present state."""
-        self._mark = (self._position, self._pinned, self._state, self._logits)
+        self._mark = (self._history, self._pinned, self._state, self._logits)
 
     def rewind(self) -> None:
         """Return to the mark."""
         if self._mark is None:
             raise SessionError("session: there is no mark to return to; call mark first", code="bad_state")
-        self._position, self._pinned, self._state, self._logits = self._mark
+        self._history, self._pinned, self._state, self._logits = self._mark
 
     def reset(self) -> None:
         """A fresh cache."""
-        self._position, self._pinned, self._state, self._logits = 0, 0, self._start(), None
+        self._history, self._pinned, self._state, self._logits = (), 0, self._start(), None
 
     @abstractmethod
     def _start(self) -> State: ...
@@ -190,8 +233,8 @@ class TorchSession(ABC, Generic[State]):
             if not 0 <= token_id < id_count:
                 message = refusal("session", "token id", found=token_id, allowed=f"0 to {id_count - 1}")
                 raise SessionError(message, code="bad_token")
-        if self._position + len(ids) > self._capacity:
-            wanted = self._position + len(ids)
+        if self.position + len(ids) > self._capacity:
+            wanted = self.position + len(ids)
             message = refusal("session", "length", found=wanted, allowed=f"at most {self._capacity} tokens")
             raise SessionError(message, code="context_full")
 
@@ -199,9 +242,15 @@ class TorchSession(ABC, Generic[State]):
 class CachedSession(TorchSession[Past]):
     """Each token is computed once; the prompt in blocks, the answer token by token."""
 
-    def __init__(self, network: NeedleModel, capacity_tokens: int, shared: SharedPrefill | None) -> None:
+    def __init__(
+        self,
+        network: NeedleModel,
+        capacity_tokens: int,
+        heads: Mapping[str, nn.Module] | None = None,
+        shared: SharedPrefill | None = None,
+    ) -> None:
         self._shared = shared
-        super().__init__(network, capacity_tokens)
+        super().__init__(network, capacity_tokens, heads)
 
     def _start(self) -> Past:
         return self._network.empty_past()
@@ -221,25 +270,28 @@ class CachedSession(TorchSession[Past]):
         return state, torch.cat(parts, dim=1)
 
 
-class HistorySession(TorchSession[tuple[tuple[int, int], ...]]):
+class HistorySession(TorchSession[History]):
     """No cache: every call runs the whole history through `NeedleModel.forward`'s path again.
 
-    Each id is kept with what was pinned when it came; where that changed, the history runs in parts.
+    Where what is pinned changed, the history runs in parts.
     """
 
-    def _start(self) -> tuple[tuple[int, int], ...]:
+    def _start(self) -> History:
         return ()
 
-    def _extend(
-        self, state: tuple[tuple[int, int], ...], ids: list[int]
-    ) -> tuple[tuple[tuple[int, int], ...], Tensor]:
+    def _extend(self, state: History, ids: list[int]) -> tuple[History, Tensor]:
         history = (*state, *((token_id, self._pinned) for token_id in ids))
         past = self._network.empty_past()
         with torch.inference_mode():
-            for pinned, part in groupby(history, key=lambda entry: entry[1]):
-                run = torch.tensor([[token_id for token_id, _ in part]])
+            for pinned, run in _runs(history):
                 streams, past = self._network.extend(run, replace(past, pinned=pinned))
         return history, streams
+
+
+def _runs(history: History) -> Iterator[tuple[int, Tensor]]:
+    """(pinned, ids (1, T)) of each run of tokens for which as many were pinned."""
+    for pinned, part in groupby(history, key=lambda entry: entry[1]):
+        yield pinned, torch.tensor([[token_id for token_id, _ in part]])
 
 
 def _describe(container: Container, tokenizer: ReferenceTokenizer) -> ModelInfo:
@@ -262,4 +314,5 @@ def _describe(container: Container, tokenizer: ReferenceTokenizer) -> ModelInfo:
         think_close_id=tokenizer.piece_id("</think>"),
         tool_call_open_id=tokenizer.piece_id("<tool_call>"),
         tool_call_close_id=tokenizer.piece_id("</tool_call>"),
+        heads=head_names(container),
     )

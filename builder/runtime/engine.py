@@ -7,9 +7,11 @@ Knows nothing of: files, prompts, when to stop. Each model has its own instance:
 
 from __future__ import annotations
 
+import functools
 import struct
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -17,9 +19,9 @@ from numpy.typing import NDArray
 
 from builder.errors import SaguaroError, SessionError, UsageError, refusal
 from builder.runtime.host import WORD_MAX, Instance, compiled, packaged_module
-from builder.runtime.interface import Grammar, ModelInfo, Sampling
+from builder.runtime.interface import HEADS, Grammar, ModelInfo, Sampling
 
-_INFO = struct.Struct("<17I")
+_INFO = struct.Struct("<18I")
 _SAMPLING = struct.Struct("<ffIIQ")
 _DETOKENIZER_BYTES = 12
 _PIECE_BYTES_MAX = 65544
@@ -28,6 +30,8 @@ _PIECE_OFFSET = 16
 """Where a piece's bytes go on the desk, behind the detokenizer's state and a result word."""
 _NO_PIECE = WORD_MAX
 """In `struct sg_model_info`: a marker that the tokenizer lacks."""
+_ALL_LAYERS = 0
+"""As a depth."""
 _WORD_BYTES = 4
 _ALIGNMENT_BYTES = 16
 
@@ -52,29 +56,35 @@ class Engine:
         *,
         name: str = "container",
         numerics: str = NUMERICS[0],
+        depth: int | None = None,
     ) -> EngineModel:
         """Check a `.cact` file and open it in its own instance; `name` is for messages.
 
+        `depth` opens that rung of the file's ladder, as if the file had only its layers; None opens all.
         Raises `ContainerError` (cact_*), `RefusedError` (out_of_memory), `UsageError` (bad_argument) for
-        numerics that are not in `NUMERICS`.
+        numerics that are not in `NUMERICS`, `UsageError` (bad_depth) for a rung that the file does not have.
         """
+        if depth is not None and not 1 <= depth <= WORD_MAX:
+            raise UsageError(refusal(name, "depth", found=depth, allowed="2 or more"), code="bad_depth")
         if numerics not in NUMERICS:
             message = refusal("engine", "numerics", found=numerics, allowed=" or ".join(NUMERICS))
             raise UsageError(message, code="bad_argument")
         instance = self.instance()
-        return EngineModel(instance, instance.place(container), len(container), name, numerics)
+        file = (instance.place(container), len(container), depth or _ALL_LAYERS)
+        return EngineModel(instance, file, name, numerics)
 
 
 class EngineModel:
     """One opened container; implements `builder.runtime.interface.Model`."""
 
-    def __init__(self, instance: Instance, file: int, file_bytes: int, name: str, numerics: str) -> None:
+    def __init__(self, instance: Instance, file: tuple[int, int, int], name: str, numerics: str) -> None:
+        """`file`: address, size, and which rung of its ladder."""
         self._instance, self.name, self.numerics = instance, name, numerics
         self._desk = instance.reserve(_PIECE_OFFSET + _PIECE_BYTES_MAX)
-        instance.check(name, "sg_model_measure", file, file_bytes, self._desk)
+        instance.check(name, "sg_model_measure_rung", *file, self._desk)
         model_bytes = instance.word(self._desk)
         memory = instance.reserve(model_bytes)
-        instance.check(name, "sg_model_open", file, file_bytes, memory, model_bytes, self._desk)
+        instance.check(name, "sg_model_open_rung", *file, memory, model_bytes, self._desk)
         self._model = instance.word(self._desk)
         self.info = self._describe()
 
@@ -135,27 +145,47 @@ class EngineModel:
         weakref.finalize(grammar, _give_back, weakref.ref(self._instance), block)
         return grammar
 
-    def session(self, capacity_tokens: int) -> EngineSession:
-        """A fresh cache. Raises `UsageError` (bad_argument), `ContainerError` (cact_unsupported)."""
+    def session(self, capacity_tokens: int, heads: Sequence[str] = ()) -> EngineSession:
+        """A fresh cache in which these probe heads take part.
+
+        Raises `UsageError` (bad_argument, unknown_head), `ContainerError` (cact_unsupported).
+        """
         limit = self.info.max_seq_len
         if not 1 <= capacity_tokens <= limit:
             message = refusal("session", "capacity_tokens", found=capacity_tokens, allowed=f"1 to {limit}")
             raise UsageError(message, code="bad_argument")
-        self._instance.check(self.name, "sg_session_measure", self._model, capacity_tokens, self._desk)
-        block = self._instance.take(self._instance.word(self._desk))
-        where = (*block, self._desk)
-        self._instance.check(self.name, "sg_session_open", self._model, capacity_tokens, *where)
-        address = self._instance.word(self._desk)
-        numerics = NUMERICS.index(self.numerics)
-        self._instance.check(self.name, "sg_session_set_numerics", address, numerics)
-        session = EngineSession(self._instance, address, self.info, capacity_tokens, self._desk)
-        weakref.finalize(session, _give_back, weakref.ref(self._instance), block)
+        instance, check = self._instance, functools.partial(self._instance.check, self.name)
+        listeners = [(head, *self._measure_head(head)) for head in heads]
+        check("sg_session_measure", self._model, capacity_tokens, self._desk)
+        session_bytes = instance.word(self._desk)
+        block = instance.take(session_bytes + sum(size for _, _, size in listeners))
+        check("sg_session_open", self._model, capacity_tokens, block[0], session_bytes, self._desk)
+        address, free = instance.word(self._desk), block[0] + session_bytes
+        check("sg_session_set_numerics", address, NUMERICS.index(self.numerics))
+        for head, _, size in listeners:
+            check("sg_session_listen", address, HEADS[head], free, size)
+            free += size
+        outputs = {head: count for head, count, _ in listeners}
+        session = EngineSession(instance, address, self.info, capacity_tokens, outputs, self._desk)
+        weakref.finalize(session, _give_back, weakref.ref(instance), block)
         return session
+
+    def _measure_head(self, head: str) -> tuple[int, int]:
+        """Outputs of a head, and the bytes that listening for it takes."""
+        if head not in self.info.heads:
+            known = ", ".join(self.info.heads) or "none"
+            raise UsageError(f"{self.name}: has no {head!r} head; heads: {known}", code="unknown_head")
+        self._instance.check(
+            self.name, "sg_head_measure", self._model, HEADS[head], self._desk, self._desk + _WORD_BYTES
+        )
+        return self._instance.word(self._desk), self._instance.word(self._desk + _WORD_BYTES)
 
     def _describe(self) -> ModelInfo:
         self._instance.call("sg_model_describe", self._model, self._desk)
         words = _INFO.unpack(self._instance.read(self._desk, _INFO.size))
-        return ModelInfo(*words[:11], *(None if word == _NO_PIECE else word for word in words[11:]))
+        markers = (None if word == _NO_PIECE else word for word in words[11:17])
+        heads = tuple(head for head, code in HEADS.items() if words[17] >> code & 1)
+        return replace(ModelInfo(*words[:11], *markers), heads=heads)
 
 
 def _give_back(instance: weakref.ref[Instance], block: tuple[int, int]) -> None:
@@ -168,10 +198,16 @@ class EngineSession:
     """One KV cache; implements `builder.runtime.interface.Session`. Dropped, its memory is reused."""
 
     def __init__(
-        self, instance: Instance, session: int, info: ModelInfo, capacity_tokens: int, desk: int
+        self,
+        instance: Instance,
+        session: int,
+        info: ModelInfo,
+        capacity_tokens: int,
+        head_outputs: dict[str, int],
+        desk: int,
     ) -> None:
         self._instance, self._session, self._info, self._desk = instance, session, info, desk
-        self._capacity_tokens = capacity_tokens
+        self._capacity_tokens, self._head_outputs = capacity_tokens, head_outputs
 
     @property
     def position(self) -> int:
@@ -185,8 +221,17 @@ class EngineSession:
     def logits(self) -> NDArray[np.float32]:
         """A copy, (logit_count,) f32. Raises `SessionError` (bad_state) before the first append."""
         self._check("sg_session_logits", self._desk)
-        address = self._instance.word(self._desk)
-        return np.frombuffer(self._instance.read(address, 4 * self._info.logit_count), "<f4").copy()
+        return self._floats(self._info.logit_count)
+
+    def head(self, name: str) -> NDArray[np.float32]:
+        """A copy, (outputs,) f32. Raises `SessionError` (bad_state) before the first append and for a head
+        that the session was not opened with.
+        """
+        if name not in self._head_outputs:
+            sentence = f"session: was not opened with the head {name!r}; name it in heads"
+            raise SessionError(sentence, code="bad_state")
+        self._check("sg_session_head", HEADS[name], self._desk)
+        return self._floats(self._head_outputs[name])
 
     def score(self, ids: Sequence[int]) -> float:
         """Sum of ln p(id | all before). Raises `SessionError` (bad_state, context_full, bad_token)."""
@@ -231,6 +276,11 @@ class EngineSession:
     def reset(self) -> None:
         """A fresh cache, without a mark."""
         self._instance.call("sg_session_reset", self._session)
+
+    def _floats(self, count: int) -> NDArray[np.float32]:
+        """A copy of the floats whose address stands on the desk."""
+        address = self._instance.word(self._desk)
+        return np.frombuffer(self._instance.read(address, 4 * count), "<f4").copy()
 
     def _check(self, name: str, *arguments: int) -> None:
         self._instance.check("session", name, self._session, *arguments)

@@ -20,7 +20,7 @@ import wasmtime
 from builder.errors import RefusedError, SessionError, UsageError, plain_name, refusal
 from builder.runtime.status import DONE, STATUS_CODES, Failure
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 WORD_MAX = 2**32 - 1
 """The largest u32: sizes and addresses of a 32-bit memory keep to it."""
 _ERROR = struct.Struct("<IIQQQ")

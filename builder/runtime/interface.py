@@ -1,7 +1,7 @@
 """What a running model looks like to the rest of Saguaro: the engine and the reference both have this shape.
 
-Owns: the structural types `Model`, `Session`, `Grammar`, `Detokenizer`, and the plain data `ModelInfo` and
-`Sampling`.
+Owns: the structural types `Model`, `Session`, `Grammar`, `Detokenizer`, the plain data `ModelInfo` and
+`Sampling`, and `embed`, which is the same for every model.
 Knows nothing of: WebAssembly, torch, prompts, files. Mirrors `engine/include/saguaro.h`, call by call.
 """
 
@@ -14,7 +14,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from builder.errors import SessionError, refusal
+
 GREEDY_TEMPERATURE = 0.0
+HEADS = {"embedding": 1, "confidence": 2, "router": 3}
+"""Probe heads by their number in `enum sg_head_code`; generation 2 calls its embedding `contrastive`."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,8 @@ class ModelInfo:
     think_close_id: int | None
     tool_call_open_id: int | None
     tool_call_close_id: int | None
+    heads: tuple[str, ...] = ()
+    """Those of `HEADS` that the file has."""
 
 
 @dataclass
@@ -105,6 +111,14 @@ class Session(Protocol):
         """
         ...
 
+    def head(self, name: str) -> NDArray[np.float32]:
+        """What a probe head makes of the tokens so far, (outputs,) f32: a vector of length 1 (embedding), a
+        probability (confidence), logits (router).
+
+        Raises `bad_state` before the first append and for a head that the session was not opened with.
+        """
+        ...
+
     def mark(self) -> None:
         """Remember the present state (one mark per session)."""
         ...
@@ -152,6 +166,24 @@ class Model(Protocol):
         """The grammar of declared tools at the start of an answer. Raises `GrammarError` (grammar_*)."""
         ...
 
-    def session(self, capacity_tokens: int) -> Session:
-        """A fresh cache for up to `capacity_tokens` tokens. Raises `bad_argument` above `max_seq_len`."""
+    def session(self, capacity_tokens: int, heads: Sequence[str] = ()) -> Session:
+        """A fresh cache for up to `capacity_tokens` tokens, in which these probe heads take part.
+
+        Raises `UsageError`: `bad_argument` above `max_seq_len`, `unknown_head` for a head that is not in
+        `info.heads`.
+        """
         ...
+
+
+def embed(model: Model, text: str) -> NDArray[np.float32]:
+    """The text's vector of length 1, by the embedding head; dot products of two are cosines.
+
+    Raises `UsageError` (unknown_head) for a model without one, `SessionError` (context_full, bad_utf8).
+    """
+    ids = [model.info.bos_id, *model.encode(text)]
+    if len(ids) > model.info.max_seq_len:
+        found, allowed = len(ids), f"at most {model.info.max_seq_len} tokens"
+        raise SessionError(refusal("text", "length", found=found, allowed=allowed), code="context_full")
+    session = model.session(len(ids), ("embedding",))
+    session.append(ids)
+    return session.head("embedding")

@@ -21,14 +21,14 @@ from builder.errors import (
 OK, NEED_BASE, NEED_PATCH, DONE = 0, 1, 2, 3
 STATUS_CODES = {
     **{0: "ok", 1: "need_base", 2: "need_patch", 3: "done"},
-    **{10: "bad_argument", 11: "out_of_memory", 12: "buffer_too_small"},
+    **{10: "bad_argument", 11: "out_of_memory", 12: "buffer_too_small", 13: "bad_depth"},
     **{100: "cact_truncated", 101: "cact_bad_tag", 102: "cact_bad_header", 103: "cact_bad_codebook"},
     **{104: "cact_bad_record", 105: "cact_bad_offset", 106: "cact_bad_shape", 107: "cact_bad_padding"},
     **{108: "cact_trailing_bytes", 109: "cact_bad_tokenizer", 110: "cact_bad_value", 111: "cact_unsupported"},
     **{200: "patch_truncated", 201: "patch_bad_magic", 202: "patch_bad_version", 203: "patch_wrong_base"},
     **{204: "patch_wrong_target", 205: "patch_bad_header", 206: "patch_bad_segment", 207: "patch_bad_coder"},
     **{208: "patch_bad_table", 209: "patch_corrupt", 210: "patch_trailing_bytes", 211: "patch_hash_mismatch"},
-    **{300: "context_full", 301: "bad_token", 302: "bad_state", 303: "bad_utf8"},
+    **{300: "context_full", 301: "bad_token", 302: "bad_state", 303: "bad_utf8", 304: "unknown_head"},
     **{400: "grammar_bad_json", 401: "grammar_bad_schema", 402: "grammar_unsupported", 403: "grammar_limit"},
     404: "grammar_empty",
 }
@@ -36,11 +36,15 @@ STATUS_CODES = {
 
 _CLASSES: dict[str, type[SaguaroError]] = {
     "bad_argument": UsageError,
+    "bad_depth": UsageError,
+    "unknown_head": UsageError,
     "out_of_memory": RefusedError,
     "buffer_too_small": RefusedError,
 }
 _SENTENCES = {
     "bad_argument": "{field}: is outside its range, whose bound is {allowed}",
+    "bad_depth": "{field}: is {found}, must be 2 to {allowed} layers, or {allowed} in generation 2",
+    "unknown_head": "{field}: is not in the file",
     "cact_bad_tag": "{field}: is 0x{found:08x}, must be that of a Needle 2 or 3 archive (0x{allowed:08x})",
     "cact_bad_codebook": "{field} at byte {offset}: must be finite and ascending ({code})",
     "cact_bad_value": "{field} at byte {offset}: holds a number that cannot be meant ({code})",

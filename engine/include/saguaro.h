@@ -21,7 +21,7 @@
 
 #include "sg_status.h"
 
-#define SG_ABI_VERSION 1u
+#define SG_ABI_VERSION 2u
 
 /* Why a call failed. `field` is a constant ASCII name such as "header.d_model" (never NULL on failure). `offset` is a
  * byte offset in the input at fault, `found` and `allowed` are the value and the bound that it broke (0 if none). */
@@ -129,12 +129,19 @@ struct sg_model_info {
     uint32_t im_start_id, im_end_id;          /* UINT32_MAX where the tokenizer has no such piece */
     uint32_t think_open_id, think_close_id;
     uint32_t tool_call_open_id, tool_call_close_id;
+    uint32_t heads; /* bit h is set where the file has head h (enum sg_head_code) */
 };
 /* Checks the whole file (docs/formats/cact.md); `*model_bytes` is what `sg_model_open` needs. Only `open`, which has memory
  * for it, finds two tokenizer pieces with the same text. */
 int sg_model_measure(const uint8_t *file, size_t file_bytes, size_t *model_bytes, struct sg_error *error);
 int sg_model_open(const uint8_t *file, size_t file_bytes, void *memory, size_t memory_bytes,
                   struct sg_model **model, struct sg_error *error);
+/* The same for the first `depth` layers of the ladder (0: all layers), as if the file held no others: generation 3 from 2
+ * layers on, else BAD_DEPTH. What the rung leaves out is checked all the same. */
+int sg_model_measure_rung(const uint8_t *file, size_t file_bytes, uint32_t depth, size_t *model_bytes,
+                          struct sg_error *error);
+int sg_model_open_rung(const uint8_t *file, size_t file_bytes, uint32_t depth, void *memory, size_t memory_bytes,
+                       struct sg_model **model, struct sg_error *error);
 void sg_model_describe(const struct sg_model *model, struct sg_model_info *info);
 
 /* ---- Tokenizer (SentencePiece BPE with byte fallback; BOS is the caller's) ---- */
@@ -184,6 +191,20 @@ int sg_session_score(struct sg_session *session, const uint32_t *ids, size_t id_
 /* One mark per session: remembers the present state; `rewind` returns to it (any number of times). A reset drops it. */
 int sg_session_mark(struct sg_session *session, struct sg_error *error);
 int sg_session_rewind(struct sg_session *session, struct sg_error *error);
+
+/* ---- Probe heads: what a model makes of a whole text, read from all its layers ---- */
+/* By their code in the file. Generation 2 calls its embedding `contrastive` and has no router. */
+enum sg_head_code { SG_HEAD_EMBEDDING = 1, SG_HEAD_CONFIDENCE = 2, SG_HEAD_ROUTER = 3 };
+/* Outputs of a head, and the memory with which a session listens for it. UNKNOWN_HEAD where the file has no such head. */
+int sg_head_measure(const struct sg_model *model, uint32_t head, uint32_t *output_count, size_t *listen_bytes,
+                    struct sg_error *error);
+/* From now on the head takes in each token that is appended (marks, rewinds and resets included, scores not). `memory` must
+ * stay for as long as the session. UNKNOWN_HEAD, OUT_OF_MEMORY, BAD_STATE once the cache holds tokens. */
+int sg_session_listen(struct sg_session *session, uint32_t head, void *memory, size_t memory_bytes,
+                      struct sg_error *error);
+/* (output_count,) f32 for the tokens so far, valid until the session's next call: a vector of length 1 (embedding), a
+ * probability (confidence), logits (router). BAD_STATE before the first token and for a head that was not listened for. */
+int sg_session_head(struct sg_session *session, uint32_t head, const float **outputs, struct sg_error *error);
 
 /* ---- Sampling from the present logits; does not append ---- */
 struct sg_sampling {

@@ -14,6 +14,7 @@
     X(BAD_ARGUMENT, 10)                                                                                        \
     X(OUT_OF_MEMORY, 11)                                                                                       \
     X(BUFFER_TOO_SMALL, 12)                                                                                    \
+    X(BAD_DEPTH, 13)                                                                                           \
     /* container: docs/formats/cact.md */                                                                      \
     X(CACT_TRUNCATED, 100)                                                                                     \
     X(CACT_BAD_TAG, 101)                                                                                       \
@@ -45,6 +46,7 @@
     X(BAD_TOKEN, 301)                                                                                          \
     X(BAD_STATE, 302)                                                                                          \
     X(BAD_UTF8, 303)                                                                                           \
+    X(UNKNOWN_HEAD, 304)                                                                                       \
     /* grammar of tool calls: docs/grammar.md */                                                               \
     X(GRAMMAR_BAD_JSON, 400)                                                                                   \
     X(GRAMMAR_BAD_SCHEMA, 401)                                                                                 \

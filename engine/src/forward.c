@@ -74,6 +74,7 @@ void sg_forward(struct sg_session *session, const uint32_t *ids, uint32_t count)
     embed(session, ids, count);
     gather_ids(session, ids, count);
     find_rotations(session, count);
+    sg_heads_hear(session, 0, count);
     uint32_t site = 0;
     for (uint32_t layer = 0; layer < geometry->layer_count; layer++) {
         sg_lanes_read(session, layer, count);
@@ -84,33 +85,22 @@ void sg_forward(struct sg_session *session, const uint32_t *ids, uint32_t count)
         sg_attend(session, layer, count);
         (geometry->generation == 2 ? sg_walsh_mlp : sg_hadamard_mlp)(session, &session->model->layers[layer], count);
         sg_lanes_write(session, layer, count);
+        sg_heads_hear(session, layer + 1, count);
     }
     session->now.position += count;
 }
 
-/* A NaN has many bit patterns, and WebAssembly leaves it to the machine which one comes out of a sum. */
-static void settle_nan(float *x, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        if (x[i] != x[i]) x[i] = sg_float_of_bits(0x7fc00000u);
-    }
-}
-
 void sg_forward_logits(struct sg_session *session, uint32_t t) {
     const struct sg_model *model = session->model;
-    const size_t d = model->geometry.d_model, lanes = model->geometry.lane_count;
-    const float *stream = session->work.streams + t * lanes * d;
+    const size_t d = model->geometry.d_model;
     float *mean = session->work.change;
     struct sg_fixed *operand = &session->work.operand;
-    for (size_t i = 0; i < d; i++) {
-        float sum = stream[i];
-        for (size_t n = 1; n < lanes; n++) sum += stream[n * d + i];
-        mean[i] = sum / (float)lanes;
-    }
+    sg_lanes_mean(session, t, mean);
     sg_normalise(mean, d, model->final_norm, mean, d);
     sg_fixed_begin(operand, d, 1);
     sg_fixed_put(operand, 0, mean, d);
     const uint32_t logit_count = model->geometry.logit_count;
     sg_product(&model->embedding, 0, logit_count, operand, session->now.logits, logit_count);
-    settle_nan(session->now.logits, logit_count);
+    for (uint32_t i = 0; i < logit_count; i++) session->now.logits[i] = sg_settle_nan(session->now.logits[i]);
     session->now.has_logits = 1;
 }

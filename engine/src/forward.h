@@ -22,6 +22,8 @@ void sg_engram_add(struct sg_session *session, uint32_t site, uint32_t count);
 /* lanes.c: streams -> input (and hidden, a copy); then streams and hidden - input -> streams */
 void sg_lanes_read(struct sg_session *session, uint32_t layer, uint32_t count);
 void sg_lanes_write(struct sg_session *session, uint32_t layer, uint32_t count);
+/* The mean of the lanes of the block's t-th token: (D,). */
+void sg_lanes_mean(const struct sg_session *session, uint32_t t, float *mean);
 
 /* out = x / rms(x), with zeros up to `padded`; times (1 + scale) where `scale` is given. */
 void sg_normalise(const float *x, size_t count, const float *scale, float *out, size_t padded);

@@ -10,11 +10,11 @@
 static void read_one(const struct sg_model *model, uint32_t layer, const float *logits, const float *stream,
                      float *input) {
     const struct sg_connections *c = &model->connections;
-    const size_t d = model->geometry.d_model, lanes = model->geometry.lane_count;
+    const size_t d = model->geometry.d_model, lanes = model->geometry.lane_count, origin = model->layers[layer].origin;
     for (size_t n = 0; n < lanes; n++) {
         const float own = n == layer % lanes ? OWN_LANE_LOGIT : -OWN_LANE_LOGIT;
-        const float bias = c->b_pre[layer * lanes + n] + own;
-        const float share = sg_sigmoidf(c->a_pre[layer] * logits[n] + bias);
+        const float bias = c->b_pre[origin * lanes + n] + own;
+        const float share = sg_sigmoidf(c->a_pre[origin] * logits[n] + bias);
         if (n == 0) {
             for (size_t i = 0; i < d; i++) input[i] = share * stream[i];
         } else {
@@ -28,15 +28,16 @@ void sg_lanes_read(struct sg_session *session, uint32_t layer, uint32_t count) {
     const struct sg_connections *c = &model->connections;
     struct sg_work *work = &session->work;
     const uint32_t d = model->geometry.d_model, lanes = model->geometry.lane_count;
+    const uint32_t first_row = model->layers[layer].origin * lanes;
     const size_t columns = (size_t)lanes * d;
     sg_fixed_begin(&work->flat, columns, count);
     for (uint32_t t = 0; t < count; t++) {
         sg_normalise(work->streams + t * columns, columns, NULL, work->row, columns);
         sg_fixed_put(&work->flat, t, work->row, columns);
     }
-    sg_product(&c->phi_pre, layer * lanes, lanes, &work->flat, work->lane_in, lanes);
-    sg_product(&c->phi_post, layer * lanes, lanes, &work->flat, work->lane_out, lanes);
-    sg_product(&c->phi_res, layer * lanes * lanes, lanes * lanes, &work->flat, work->lane_mix, (size_t)lanes * lanes);
+    sg_product(&c->phi_pre, first_row, lanes, &work->flat, work->lane_in, lanes);
+    sg_product(&c->phi_post, first_row, lanes, &work->flat, work->lane_out, lanes);
+    sg_product(&c->phi_res, first_row * lanes, lanes * lanes, &work->flat, work->lane_mix, (size_t)lanes * lanes);
     for (uint32_t t = 0; t < count; t++) {
         read_one(model, layer, work->lane_in + t * lanes, work->streams + t * columns, work->input + (size_t)t * d);
     }
@@ -72,18 +73,18 @@ static void sinkhorn(double *mix, size_t lanes) {
 static void write_one(const struct sg_model *model, uint32_t layer, const float *out_logits, const float *mix_logits,
                       const float *change, float *stream, float *old) {
     const struct sg_connections *c = &model->connections;
-    const size_t d = model->geometry.d_model, lanes = model->geometry.lane_count;
+    const size_t d = model->geometry.d_model, lanes = model->geometry.lane_count, origin = model->layers[layer].origin;
     double mix[SG_LANE_MAX * SG_LANE_MAX];
     for (size_t i = 0; i < lanes * lanes; i++) {
-        mix[i] = (double)(c->a_res[layer] * mix_logits[i] + c->b_res[layer * lanes * lanes + i]);
+        mix[i] = (double)(c->a_res[origin] * mix_logits[i] + c->b_res[origin * lanes * lanes + i]);
     }
     sinkhorn(mix, lanes);
     memcpy(old, stream, lanes * d * sizeof *old);
     for (size_t n = 0; n < lanes; n++) {
         float *lane = stream + n * d;
         const float own = n == layer % lanes ? 0.0f : -OWN_LANE_LOGIT;
-        const float bias = c->b_post[layer * lanes + n] + own;
-        const float share = 2.0f * sg_sigmoidf(c->a_post[layer] * out_logits[n] + bias);
+        const float bias = c->b_post[origin * lanes + n] + own;
+        const float share = 2.0f * sg_sigmoidf(c->a_post[origin] * out_logits[n] + bias);
         const float first = (float)mix[n * lanes];
         for (size_t i = 0; i < d; i++) lane[i] = first * old[i];
         for (size_t k = 1; k < lanes; k++) sg_axpy(lane, (float)mix[n * lanes + k], old + k * d, d);
@@ -100,5 +101,15 @@ void sg_lanes_write(struct sg_session *session, uint32_t layer, uint32_t count) 
         for (size_t i = 0; i < d; i++) change[i] = work->hidden[t * d + i] - work->input[t * d + i];
         write_one(model, layer, work->lane_out + t * lanes, work->lane_mix + t * lanes * lanes, change,
                   work->streams + t * lanes * d, work->row);
+    }
+}
+
+void sg_lanes_mean(const struct sg_session *session, uint32_t t, float *mean) {
+    const size_t d = session->model->geometry.d_model, lanes = session->model->geometry.lane_count;
+    const float *stream = session->work.streams + t * lanes * d;
+    for (size_t i = 0; i < d; i++) {
+        float sum = stream[i];
+        for (size_t n = 1; n < lanes; n++) sum += stream[n * d + i];
+        mean[i] = sum / (float)lanes;
     }
 }

@@ -33,6 +33,11 @@ static inline float sg_siluf(float x) {
     return x * sg_sigmoidf(x);
 }
 
+/* A NaN has many bit patterns, and WebAssembly leaves it to the machine which one comes out of a sum. */
+static inline float sg_settle_nan(float x) {
+    return x == x ? x : sg_float_of_bits(0x7fc00000u);
+}
+
 /* e^x in binary64, for x <= 709; 0 below -700. */
 double sg_exp(double x);
 /* Natural logarithm in binary64, for normal x > 0. */

@@ -19,6 +19,7 @@ struct sg_kronecker {
 };
 
 struct sg_layer {
+    uint32_t origin; /* its place among the file's layers: hyper-connections and heads are looked up by it */
     const float *norm_in;                                 /* (D,) */
     struct sg_matrix q_proj, k_proj, v_proj;              /* (H Q, D), (G Q, D), (G V, D) */
     const float *q_taps, *k_taps, *v_taps;                /* (K, rows of the projection); NULL without taps */
@@ -37,15 +38,27 @@ struct sg_engram {
     const float *taps;                     /* (engram taps, D) */
 };
 
-/* Hyper-connections of all layers. */
+/* Hyper-connections of all layers of the file. */
 struct sg_connections {
     const float *a_pre, *a_post, *a_res;        /* (L,) */
     const float *b_pre, *b_post, *b_res;        /* (L, N), (L, N), (L, N, N) */
     struct sg_matrix phi_pre, phi_post, phi_res; /* (L N, N D), (L N, N D), (L N N, N D) */
 };
 
+/* A probe head. R is the file's layers and one, for what goes into the first; P probes, S queries, O outputs. */
+struct sg_head {
+    uint32_t probe_count, query_count, output_count; /* P, S (0 in generation 2), O (0: the file has no such head) */
+    const float *probes;   /* (R, P, D); generation 2: (P, D), the same for every layer */
+    const float *gain;     /* (R, P) */
+    const float *query;    /* (S, D) */
+    const float *row_bias; /* (S, R, P) */
+    const float *proj;     /* (O, S D); generation 2: (O, P D) */
+    const float *bias;     /* (O,) */
+};
+
 struct sg_model {
-    struct sg_geometry geometry;
+    struct sg_geometry geometry;           /* of the rung that is open: L counts its layers */
+    uint32_t file_layer_count;
     uint32_t q_dim, k_dim, v_dim, out_dim; /* H Q, G Q, G V, H V */
     uint32_t engram_dim;                   /* E */
     uint32_t hada_a, hada_b;
@@ -57,6 +70,7 @@ struct sg_model {
     uint16_t *permutation_1, *permutation_2; /* (M,) */
     struct sg_engram engrams[SG_SITE_MAX];
     const float *final_norm;     /* (D,) */
+    struct sg_head heads[SG_HEAD_ROUTER + 1]; /* by their code in the manifest */
     float *rope_frequencies;     /* (Q / 2,) */
     struct sg_tokenizer tokenizer; /* piece_count 0 where the file has none */
 };

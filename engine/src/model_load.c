@@ -1,27 +1,14 @@
-/* The canonical order of tensors (docs/formats/cact.md), as one straight walk that both checks and binds.
- *
- * The walk runs twice. The first pass applies rules 6 to 8 to every record; only then does the second look at numbers
- * (rule 9) and bind tensors. A failure sticks: the steps after it do nothing. */
+/* The canonical order of tensors (docs/formats/cact.md), as one straight walk that both checks and binds. */
 #include "model_load.h"
 
+#include "ladder.h"
+#include "loader.h"
 #include "math.h"
 
-#define HEAD_DIMENSION_MAX 4096u
-#define HEAD_COUNT_MAX 3u
-#define CALIBRATION_COUNT 3u
 #define TERNARY_LEVEL 0x1.bb233ep-4f     /* 1.2240064 / sqrt(128): outer level of the three-level quantiser */
 #define BINARY_LEVEL 0x1.20dd76p-4f      /* sqrt(2 / pi) / sqrt(128) */
 
-struct loader {
-    struct sg_directory directory;
-    struct sg_arena *arena; /* NULL in the first pass */
-    struct sg_model *model;
-    struct sg_error *error;
-    int status;
-};
-
-/* The next tensor, checked as far as the pass goes. */
-static struct sg_tensor next_tensor(struct loader *loader, const struct sg_slot *slot) {
+struct sg_tensor sg_loader_next(struct sg_loader *loader, const struct sg_slot *slot) {
     struct sg_tensor tensor = {0};
     if (loader->status != SG_STATUS_OK) return tensor;
     loader->status = sg_directory_next(&loader->directory, slot, &tensor, loader->error);
@@ -31,9 +18,9 @@ static struct sg_tensor next_tensor(struct loader *loader, const struct sg_slot 
     return tensor;
 }
 
-static struct sg_matrix matrix(struct loader *loader, const char *name, uint32_t rows, uint32_t columns) {
+struct sg_matrix sg_loader_matrix(struct sg_loader *loader, const char *name, uint32_t rows, uint32_t columns) {
     const struct sg_slot slot = {name, SG_KIND_CQ, 2, {rows, columns}};
-    const struct sg_tensor tensor = next_tensor(loader, &slot);
+    const struct sg_tensor tensor = sg_loader_next(loader, &slot);
     if (loader->status != SG_STATUS_OK) return (struct sg_matrix){0};
     return (struct sg_matrix){
         .codes = tensor.bytes,
@@ -46,22 +33,22 @@ static struct sg_matrix matrix(struct loader *loader, const char *name, uint32_t
     };
 }
 
-/* A binary16 tensor as floats: (first,), (first, second) or (first, second, third), unused sizes being 0. */
-static const float *floats(struct loader *loader, const char *name, uint32_t first, uint32_t second, uint32_t third) {
+const float *sg_loader_floats(struct sg_loader *loader, const char *name, uint32_t first, uint32_t second,
+                              uint32_t third) {
     const uint32_t ndim = third ? 3 : second ? 2 : 1;
     const struct sg_slot slot = {name, SG_KIND_FP16, ndim, {first, second, third}};
-    const struct sg_tensor tensor = next_tensor(loader, &slot);
-    if (loader->status != SG_STATUS_OK || !loader->arena) return NULL;
+    const struct sg_tensor tensor = sg_loader_next(loader, &slot);
+    if (loader->status != SG_STATUS_OK || !loader->arena || loader->is_left_out) return NULL;
     const uint64_t count = tensor.byte_count / 2;
     float *values = sg_arena_take(loader->arena, count, sizeof *values);
     for (uint64_t i = 0; values && i < count; i++) values[i] = sg_float_of_half(sg_load_u16(tensor.bytes + 2 * i));
     return values;
 }
 
-static uint16_t *permutation(struct loader *loader, const char *name) {
+static uint16_t *permutation(struct sg_loader *loader, const char *name) {
     const uint32_t count = loader->model->geometry.hada_n;
     const struct sg_slot slot = {name, SG_KIND_FP32, 1, {count}};
-    const struct sg_tensor tensor = next_tensor(loader, &slot);
+    const struct sg_tensor tensor = sg_loader_next(loader, &slot);
     if (loader->status != SG_STATUS_OK || !loader->arena) return NULL;
     uint16_t *places = sg_arena_take(loader->arena, count, sizeof *places);
     for (uint64_t i = 0; places && i < count; i++) {
@@ -70,182 +57,126 @@ static uint16_t *permutation(struct loader *loader, const char *name) {
     return places;
 }
 
-static void load_attention(struct loader *loader, struct sg_layer *layer) {
+static void load_attention(struct sg_loader *loader, struct sg_layer *layer) {
     const struct sg_model *m = loader->model;
     const uint32_t d = m->geometry.d_model, taps = m->geometry.qkv_conv_taps, qk = m->geometry.qk_head_dim;
-    layer->norm_in = floats(loader, "layers.norm_in", d, 0, 0);
-    layer->q_proj = matrix(loader, "layers.q_proj", m->q_dim, d);
-    layer->k_proj = matrix(loader, "layers.k_proj", m->k_dim, d);
-    layer->v_proj = matrix(loader, "layers.v_proj", m->v_dim, d);
+    layer->norm_in = sg_loader_floats(loader, "layers.norm_in", d, 0, 0);
+    layer->q_proj = sg_loader_matrix(loader, "layers.q_proj", m->q_dim, d);
+    layer->k_proj = sg_loader_matrix(loader, "layers.k_proj", m->k_dim, d);
+    layer->v_proj = sg_loader_matrix(loader, "layers.v_proj", m->v_dim, d);
     if (taps) {
-        layer->q_taps = floats(loader, "layers.q_taps", taps, m->q_dim, 0);
-        layer->k_taps = floats(loader, "layers.k_taps", taps, m->k_dim, 0);
-        layer->v_taps = floats(loader, "layers.v_taps", taps, m->v_dim, 0);
+        layer->q_taps = sg_loader_floats(loader, "layers.q_taps", taps, m->q_dim, 0);
+        layer->k_taps = sg_loader_floats(loader, "layers.k_taps", taps, m->k_dim, 0);
+        layer->v_taps = sg_loader_floats(loader, "layers.v_taps", taps, m->v_dim, 0);
     }
-    layer->q_norm = floats(loader, "layers.q_norm", qk, 0, 0);
-    layer->k_norm = floats(loader, "layers.k_norm", qk, 0, 0);
-    layer->gate_proj = matrix(loader, "layers.gate_proj", m->out_dim, d);
-    layer->out_proj = matrix(loader, "layers.out_proj", d, m->out_dim);
-    layer->post_attn_norm = floats(loader, "layers.post_attn_norm", d, 0, 0);
-    layer->attn_gate = floats(loader, "layers.attn_gate", 1, 0, 0);
-    layer->pre_hada_norm = floats(loader, "layers.pre_hada_norm", d, 0, 0);
+    layer->q_norm = sg_loader_floats(loader, "layers.q_norm", qk, 0, 0);
+    layer->k_norm = sg_loader_floats(loader, "layers.k_norm", qk, 0, 0);
+    layer->gate_proj = sg_loader_matrix(loader, "layers.gate_proj", m->out_dim, d);
+    layer->out_proj = sg_loader_matrix(loader, "layers.out_proj", d, m->out_dim);
+    layer->post_attn_norm = sg_loader_floats(loader, "layers.post_attn_norm", d, 0, 0);
+    layer->attn_gate = sg_loader_floats(loader, "layers.attn_gate", 1, 0, 0);
+    layer->pre_hada_norm = sg_loader_floats(loader, "layers.pre_hada_norm", d, 0, 0);
 }
 
-static void load_mlp(struct loader *loader, struct sg_layer *layer) {
+static void load_mlp(struct sg_loader *loader, struct sg_layer *layer) {
     const struct sg_model *m = loader->model;
     const uint32_t n = m->geometry.hada_n, a = m->hada_a, b = m->hada_b;
-    layer->d1 = floats(loader, "layers.d1", n, 0, 0);
-    layer->d2 = floats(loader, "layers.d2", n, 0, 0);
+    layer->d1 = sg_loader_floats(loader, "layers.d1", n, 0, 0);
+    layer->d2 = sg_loader_floats(loader, "layers.d2", n, 0, 0);
     if (m->geometry.generation == 2) {
-        layer->d3 = floats(loader, "layers.d3", n, 0, 0);
+        layer->d3 = sg_loader_floats(loader, "layers.d3", n, 0, 0);
         return;
     }
-    layer->b2 = floats(loader, "layers.b2", n, 0, 0);
-    layer->d3 = floats(loader, "layers.d3", n, 0, 0);
-    layer->d4 = floats(loader, "layers.d4", n, 0, 0);
+    layer->b2 = sg_loader_floats(loader, "layers.b2", n, 0, 0);
+    layer->d3 = sg_loader_floats(loader, "layers.d3", n, 0, 0);
+    layer->d4 = sg_loader_floats(loader, "layers.d4", n, 0, 0);
     for (uint32_t i = 0; i < 3; i++) {
-        layer->w[i].a = floats(loader, "layers.w_a", a, a, 0);
-        layer->w[i].b = floats(loader, "layers.w_b", b, b, 0);
+        layer->w[i].a = sg_loader_floats(loader, "layers.w_a", a, a, 0);
+        layer->w[i].b = sg_loader_floats(loader, "layers.w_b", b, b, 0);
     }
-    layer->cond_v = floats(loader, "layers.cond_v", m->geometry.d_model, SG_CONDITION_COUNT, 0);
-    layer->cond_u = floats(loader, "layers.cond_u", SG_CONDITION_COUNT, n, 0);
+    layer->cond_v = sg_loader_floats(loader, "layers.cond_v", m->geometry.d_model, SG_CONDITION_COUNT, 0);
+    layer->cond_u = sg_loader_floats(loader, "layers.cond_u", SG_CONDITION_COUNT, n, 0);
 }
 
-static void load_connections(struct loader *loader, struct sg_connections *c) {
+static void load_connections(struct sg_loader *loader, struct sg_connections *c) {
     const struct sg_geometry *g = &loader->model->geometry;
     const uint32_t layers = g->layer_count, lanes = g->lane_count, columns = g->lane_count * g->d_model;
-    c->a_pre = floats(loader, "mhc_a_pre", layers, 0, 0);
-    c->a_post = floats(loader, "mhc_a_post", layers, 0, 0);
-    c->a_res = floats(loader, "mhc_a_res", layers, 0, 0);
-    c->b_pre = floats(loader, "mhc_b_pre", layers, lanes, 0);
-    c->b_post = floats(loader, "mhc_b_post", layers, lanes, 0);
-    c->b_res = floats(loader, "mhc_b_res", layers, lanes, lanes);
-    c->phi_pre = matrix(loader, "mhc_phi_pre", layers * lanes, columns);
-    c->phi_post = matrix(loader, "mhc_phi_post", layers * lanes, columns);
-    c->phi_res = matrix(loader, "mhc_phi_res", layers * lanes * lanes, columns);
+    c->a_pre = sg_loader_floats(loader, "mhc_a_pre", layers, 0, 0);
+    c->a_post = sg_loader_floats(loader, "mhc_a_post", layers, 0, 0);
+    c->a_res = sg_loader_floats(loader, "mhc_a_res", layers, 0, 0);
+    c->b_pre = sg_loader_floats(loader, "mhc_b_pre", layers, lanes, 0);
+    c->b_post = sg_loader_floats(loader, "mhc_b_post", layers, lanes, 0);
+    c->b_res = sg_loader_floats(loader, "mhc_b_res", layers, lanes, lanes);
+    c->phi_pre = sg_loader_matrix(loader, "mhc_phi_pre", layers * lanes, columns);
+    c->phi_post = sg_loader_matrix(loader, "mhc_phi_post", layers * lanes, columns);
+    c->phi_res = sg_loader_matrix(loader, "mhc_phi_res", layers * lanes * lanes, columns);
 }
 
-static void load_engram(struct loader *loader, struct sg_engram *engram) {
+static void load_engram(struct sg_loader *loader, struct sg_engram *engram) {
     const struct sg_model *m = loader->model;
     const struct sg_geometry *g = &m->geometry;
     const uint64_t rows = (uint64_t)g->engram_table_count * g->engram_slots; /* 2^32 fits no shape word */
     const uint32_t row_word = rows > UINT32_MAX ? UINT32_MAX : (uint32_t)rows;
-    engram->tables = matrix(loader, "engrams.tables", row_word, g->engram_sub_dim);
-    engram->key_proj = matrix(loader, "engrams.key_proj", g->d_model, m->engram_dim);
-    engram->value_proj = matrix(loader, "engrams.value_proj", g->d_model, m->engram_dim);
-    engram->taps = floats(loader, "engrams.taps", g->engram_conv_taps, g->d_model, 0);
+    engram->tables = sg_loader_matrix(loader, "engrams.tables", row_word, g->engram_sub_dim);
+    engram->key_proj = sg_loader_matrix(loader, "engrams.key_proj", g->d_model, m->engram_dim);
+    engram->value_proj = sg_loader_matrix(loader, "engrams.value_proj", g->d_model, m->engram_dim);
+    engram->taps = sg_loader_floats(loader, "engrams.taps", g->engram_conv_taps, g->d_model, 0);
 }
 
-/* A size that the record itself decides, held within its limit; a size beyond it then fails the shape rule. */
-static uint32_t free_size(uint32_t size) {
-    return size < 1 ? 1 : size > HEAD_DIMENSION_MAX ? HEAD_DIMENSION_MAX : size;
-}
-
-/* A matrix of a generation-3 head: CQ, or binary16 as in the first archives. Heads are checked but not bound yet. */
-static void skip_head_matrix(struct loader *loader, const char *name, bool packed, uint32_t rows, uint32_t columns) {
-    if (packed) {
-        matrix(loader, name, rows, columns);
-    } else {
-        const struct sg_slot slot = {name, SG_KIND_FP16, 2, {rows, columns}};
-        next_tensor(loader, &slot);
-    }
-}
-
-static void skip_floats(struct loader *loader, const char *name, uint32_t ndim, uint32_t first, uint32_t second,
-                        uint32_t third) {
-    const struct sg_slot slot = {name, SG_KIND_FP16, ndim, {first, second, third}};
-    next_tensor(loader, &slot);
-}
-
-static void skip_head_2(struct loader *loader, uint32_t code) {
-    const uint32_t d = loader->model->geometry.d_model;
-    const uint32_t probes = free_size(sg_directory_shape(&loader->directory, 0, 0));
-    const uint32_t outputs = code == 2 ? 1 : free_size(sg_directory_shape(&loader->directory, 1, 0));
-    skip_floats(loader, "heads.probes", 2, probes, d, 0);
-    skip_floats(loader, "heads.proj", 2, outputs, probes * d, 0);
-    skip_floats(loader, "heads.bias", 1, outputs, 0, 0);
-}
-
-static void skip_head_3(struct loader *loader, uint32_t code) {
-    const struct sg_directory *directory = &loader->directory;
-    const uint32_t d = loader->model->geometry.d_model, rows = loader->model->geometry.layer_count + 1;
-    const bool packed = sg_directory_kind(directory, 0) == SG_KIND_CQ;
-    const uint32_t probes = free_size(packed ? sg_directory_shape(directory, 0, 0) / rows
-                                             : sg_directory_shape(directory, 0, 1));
-    const uint32_t queries = free_size(sg_directory_shape(directory, 2, 0));
-    const uint32_t outputs = code == 2 ? 1 : code == 3 ? 3 : free_size(sg_directory_shape(directory, 4, 0));
-    if (packed) {
-        matrix(loader, "heads.probes", rows * probes, d);
-    } else {
-        skip_floats(loader, "heads.probes", 3, rows, probes, d);
-    }
-    skip_floats(loader, "heads.gain", 2, rows, probes, 0);
-    skip_head_matrix(loader, "heads.query", packed, queries, d);
-    skip_floats(loader, "heads.row_bias", 3, queries, rows, probes);
-    skip_head_matrix(loader, "heads.proj", packed, outputs, queries * d);
-    skip_floats(loader, "heads.bias", 1, outputs, 0, 0);
-    if (code == 3) skip_floats(loader, "heads.calibration", 1, CALIBRATION_COUNT, 0, 0);
-}
-
-/* The manifest decides what follows, so its numbers are checked at once: known codes, strictly ascending. */
-static void load_heads(struct loader *loader) {
-    const uint32_t kind = sg_directory_kind(&loader->directory, 0);
-    if (loader->status != SG_STATUS_OK || (kind != SG_KIND_FP16 && kind != SG_KIND_CQ)) return;
-    const uint32_t known = loader->model->geometry.generation == 2 ? 2 : 3;
-    uint32_t count = sg_directory_shape(&loader->directory, 0, 0);
-    count = count < 1 ? 1 : count > known ? known : count;
-    const struct sg_slot slot = {"heads.manifest", SG_KIND_FP16, 1, {count}};
-    const struct sg_tensor manifest = next_tensor(loader, &slot);
-    uint32_t codes[HEAD_COUNT_MAX] = {0};
-    for (uint32_t i = 0; i < count && loader->status == SG_STATUS_OK; i++) {
-        const uint16_t half = sg_load_u16(manifest.bytes + 2 * i);
-        const float code = sg_float_of_half(half);
-        for (uint32_t candidate = 1; candidate <= known; candidate++) {
-            if (code == (float)candidate) codes[i] = candidate;
-        }
-        if (codes[i] == 0 || (i > 0 && codes[i] <= codes[i - 1])) {
-            loader->status = sg_fail(loader->error, SG_STATUS_CACT_BAD_VALUE, slot.name, manifest.offset, half, known);
-        }
-    }
-    for (uint32_t i = 0; i < count && loader->status == SG_STATUS_OK; i++) {
-        if (loader->model->geometry.generation == 2) {
-            skip_head_2(loader, codes[i]);
-        } else {
-            skip_head_3(loader, codes[i]);
-        }
-    }
-}
-
-static void load_tokenizer(struct loader *loader) {
+static void load_tokenizer(struct sg_loader *loader) {
     if (loader->status != SG_STATUS_OK || sg_directory_kind(&loader->directory, 0) == 0) return;
     const struct sg_slot slot = {"tokenizer", SG_KIND_RAW, 0, {0}};
-    const struct sg_tensor tensor = next_tensor(loader, &slot);
+    const struct sg_tensor tensor = sg_loader_next(loader, &slot);
     if (loader->status != SG_STATUS_OK || !loader->arena) return;
     loader->status = sg_tokenizer_load(tensor.bytes, tensor.byte_count, tensor.offset,
                                        loader->model->geometry.vocab_count, &loader->model->tokenizer, loader->arena,
                                        loader->error);
 }
 
-/* One pass, first record to last. */
-static void walk(struct loader *loader) {
+/* All layers of the file, of which those of the rung are bound. */
+static void load_layers(struct sg_loader *loader, const bool *kept) {
     struct sg_model *m = loader->model;
-    const struct sg_geometry *g = &m->geometry;
-    m->embedding = matrix(loader, "embedding", g->vocab_count, g->d_model);
-    if (loader->arena) m->layers = sg_arena_take(loader->arena, g->layer_count, sizeof *m->layers);
-    for (uint32_t l = 0; l < g->layer_count; l++) {
-        struct sg_layer layer = {0};
+    uint32_t place = 0;
+    for (uint32_t l = 0; l < m->geometry.layer_count; l++) {
+        struct sg_layer layer = {.origin = l};
+        loader->is_left_out = !kept[l];
         load_attention(loader, &layer);
         load_mlp(loader, &layer);
-        if (m->layers) m->layers[l] = layer;
+        if (m->layers && kept[l]) m->layers[place++] = layer;
     }
+    loader->is_left_out = false;
+}
+
+static void load_engrams(struct sg_loader *loader, const bool *kept) {
+    struct sg_model *m = loader->model;
+    uint32_t place = 0;
+    for (uint32_t s = 0; s < m->geometry.site_count; s++) {
+        const bool is_kept = kept[m->geometry.sites[s]];
+        struct sg_engram engram;
+        loader->is_left_out = !is_kept;
+        load_engram(loader, &engram);
+        if (is_kept) m->engrams[place++] = engram;
+    }
+    loader->is_left_out = false;
+}
+
+/* One pass, first record to last. */
+static void walk(struct sg_loader *loader, const bool *kept) {
+    struct sg_model *m = loader->model;
+    const struct sg_geometry *g = &m->geometry;
+    uint32_t depth = 0;
+    for (uint32_t l = 0; l < g->layer_count; l++) depth += kept[l];
+    m->embedding = sg_loader_matrix(loader, "embedding", g->vocab_count, g->d_model);
+    if (loader->arena) m->layers = sg_arena_take(loader->arena, depth, sizeof *m->layers);
+    load_layers(loader, kept);
     load_connections(loader, &m->connections);
     if (g->generation == 3) {
         m->permutation_1 = permutation(loader, "hada_p1");
         m->permutation_2 = permutation(loader, "hada_p2");
     }
-    for (uint32_t s = 0; s < g->site_count; s++) load_engram(loader, &m->engrams[s]);
-    m->final_norm = floats(loader, "final_norm", g->d_model, 0, 0);
-    load_heads(loader);
+    load_engrams(loader, kept);
+    m->final_norm = sg_loader_floats(loader, "final_norm", g->d_model, 0, 0);
+    sg_loader_heads(loader);
     load_tokenizer(loader);
     if (loader->status == SG_STATUS_OK) loader->status = sg_directory_close(&loader->directory, loader->error);
 }
@@ -262,6 +193,7 @@ static void set_levels(struct sg_model *model, const float codebooks[SG_CODEBOOK
 
 static void set_derived(struct sg_model *model) {
     const struct sg_geometry *g = &model->geometry;
+    model->file_layer_count = g->layer_count;
     model->q_dim = g->head_count * g->qk_head_dim;
     model->k_dim = g->kv_head_count * g->qk_head_dim;
     model->v_dim = g->kv_head_count * g->v_head_dim;
@@ -286,21 +218,24 @@ static void set_rope_frequencies(struct sg_model *model, struct sg_arena *arena)
     }
 }
 
-int sg_model_load(const uint8_t *file, size_t file_bytes, struct sg_model *model, struct sg_arena *arena,
-                  struct sg_error *error) {
+int sg_model_load(const uint8_t *file, size_t file_bytes, uint32_t depth, struct sg_model *model,
+                  struct sg_arena *arena, struct sg_error *error) {
     memset(model, 0, sizeof *model);
     float codebooks[SG_CODEBOOK_COUNT];
+    bool kept[SG_LAYER_MAX];
     int status = sg_header_read(file, file_bytes, &model->geometry, error);
     if (status == SG_STATUS_OK) status = sg_codebooks_read(file, file_bytes, &model->geometry, codebooks, error);
+    if (status == SG_STATUS_OK) status = sg_ladder_choose(&model->geometry, depth, kept, error);
     if (status != SG_STATUS_OK) return status;
     set_derived(model);
     set_levels(model, codebooks);
     for (int pass = 0; pass < 2; pass++) {
-        struct loader loader = {.model = model, .arena = pass ? arena : NULL, .error = error};
+        struct sg_loader loader = {.model = model, .arena = pass ? arena : NULL, .error = error};
         loader.status = sg_directory_open(file, file_bytes, &model->geometry, &loader.directory, error);
-        if (loader.status == SG_STATUS_OK) walk(&loader);
+        if (loader.status == SG_STATUS_OK) walk(&loader, kept);
         if (loader.status != SG_STATUS_OK) return loader.status;
     }
+    sg_ladder_cut(&model->geometry, kept);
     set_rope_frequencies(model, arena);
     if (!sg_arena_fits(arena)) {
         return sg_fail(error, SG_STATUS_OUT_OF_MEMORY, "model", 0, arena->capacity, arena->used);

@@ -151,6 +151,7 @@ void sg_session_reset(struct sg_session *session) {
     memset(now->recent_ids, 0, sizeof now->recent_ids);
     memset(now->raw, 0, (size_t)raw_count(session->model) * sizeof *now->raw);
     memset(now->engram_values, 0, (size_t)engram_count(session->model) * sizeof *now->engram_values);
+    sg_heads_reset(session);
 }
 
 uint32_t sg_session_position(const struct sg_session *session) { return session->now.position; }
@@ -207,6 +208,7 @@ int sg_session_score(struct sg_session *session, const uint32_t *ids, size_t id_
     const int status = check_ids(session, ids, id_count, logit_count, error);
     if (status != SG_STATUS_OK || id_count == 0) return status;
     copy_state(model, &session->kept, &session->now);
+    session->is_rehearsing = 1;
     double sum = log_softmax(session->now.logits, logit_count, ids[0]);
     for (size_t i = 0; i + 1 < id_count;) { /* the last id is only looked up, not run */
         const uint32_t count = block_of(session, id_count - 1 - i);
@@ -217,6 +219,7 @@ int sg_session_score(struct sg_session *session, const uint32_t *ids, size_t id_
         }
         i += count;
     }
+    session->is_rehearsing = 0;
     copy_state(model, &session->now, &session->kept);
     *log_probability = sum;
     return SG_STATUS_OK;
@@ -225,6 +228,7 @@ int sg_session_score(struct sg_session *session, const uint32_t *ids, size_t id_
 int sg_session_mark(struct sg_session *session, struct sg_error *error) {
     (void)error; /* a mark can be set in any state; the parameter keeps the interface alike */
     copy_state(session->model, &session->mark, &session->now);
+    sg_heads_mark(session);
     session->has_mark = 1;
     return SG_STATUS_OK;
 }
@@ -232,5 +236,6 @@ int sg_session_mark(struct sg_session *session, struct sg_error *error) {
 int sg_session_rewind(struct sg_session *session, struct sg_error *error) {
     if (!session->has_mark) return sg_fail(error, SG_STATUS_BAD_STATE, "session.mark", 0, 0, 1);
     copy_state(session->model, &session->now, &session->mark);
+    sg_heads_rewind(session);
     return SG_STATUS_OK;
 }

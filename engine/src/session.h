@@ -6,6 +6,7 @@
 #ifndef SG_SESSION_H
 #define SG_SESSION_H
 
+#include "heads.h"
 #include "model.h"
 #include "product.h"
 
@@ -49,9 +50,11 @@ struct sg_session {
     uint32_t capacity;
     uint32_t block_tokens; /* B */
     uint32_t has_mark;
+    uint32_t is_rehearsing; /* tokens of a score: they leave nothing behind, and heads do not hear them */
     float *keys;   /* (L, G, C / 16, Q, 16) after taps, norm and RoPE; C rounded up */
     float *values; /* (L, G, C, V) after taps */
     struct sg_state now, mark, kept;
+    struct sg_listener listeners[SG_HEAD_ROUTER + 1]; /* by their code in the manifest */
     struct sg_work work;
 };
 

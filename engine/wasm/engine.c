@@ -27,6 +27,13 @@ SG_WRAP(int, model_open,
         (const uint8_t *file, size_t file_bytes, void *memory, size_t memory_bytes, struct sg_model **model,
          struct sg_error *error),
         (file, file_bytes, memory, memory_bytes, model, error))
+SG_WRAP(int, model_measure_rung,
+        (const uint8_t *file, size_t file_bytes, uint32_t depth, size_t *model_bytes, struct sg_error *error),
+        (file, file_bytes, depth, model_bytes, error))
+SG_WRAP(int, model_open_rung,
+        (const uint8_t *file, size_t file_bytes, uint32_t depth, void *memory, size_t memory_bytes,
+         struct sg_model **model, struct sg_error *error),
+        (file, file_bytes, depth, memory, memory_bytes, model, error))
 SG_WRAP_VOID(model_describe, (const struct sg_model *model, struct sg_model_info *info), (model, info))
 
 /* Tokenizer */
@@ -69,6 +76,16 @@ SG_WRAP(int, session_score,
         (session, ids, id_count, log_probability, error))
 SG_WRAP(int, session_mark, (struct sg_session *session, struct sg_error *error), (session, error))
 SG_WRAP(int, session_rewind, (struct sg_session *session, struct sg_error *error), (session, error))
+SG_WRAP(int, head_measure,
+        (const struct sg_model *model, uint32_t head, uint32_t *output_count, size_t *listen_bytes,
+         struct sg_error *error),
+        (model, head, output_count, listen_bytes, error))
+SG_WRAP(int, session_listen,
+        (struct sg_session *session, uint32_t head, void *memory, size_t memory_bytes, struct sg_error *error),
+        (session, head, memory, memory_bytes, error))
+SG_WRAP(int, session_head,
+        (struct sg_session *session, uint32_t head, const float **outputs, struct sg_error *error),
+        (session, head, outputs, error))
 SG_WRAP(int, session_sample,
         (const struct sg_session *session, struct sg_sampling *sampling, uint32_t *id, struct sg_error *error),
         (session, sampling, id, error))

@@ -3,11 +3,13 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
+import torch
 
 from builder.cact.reader import read_container
 from builder.cact.writer import blobs_of, cq_blob, write_container
@@ -27,6 +29,15 @@ STORED_CODES = {1: [0, 1], 2: [0, 1, 2, 3], 3: list(range(8)), 5: [0, 1, 3]}
 
 HERE = Path(__file__).parent
 BUILD = HERE.parents[1] / "engine" / "build.py"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """The reference's small matrices are faster on one thread, and other tests keep the other core."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

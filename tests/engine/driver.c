@@ -1,5 +1,5 @@
 /* Runs the engine over files, natively: opens each, and if it is a model, makes it work. Memory is taken to the byte, so
- * that AddressSanitizer sees every step outside. Prints one line a file: status, and the hash of the last logits. */
+ * that AddressSanitizer sees every step outside. Prints one line a file: status, and the hash of the last logits and of what the heads say. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +46,26 @@ static void use_tokenizer(const struct sg_model *model, const struct sg_model_in
     free(scratch);
 }
 
+static void *listen(struct sg_session *session, const struct sg_model *model, uint32_t head) {
+    struct sg_error error;
+    uint32_t output_count;
+    size_t byte_count;
+    if (sg_head_measure(model, head, &output_count, &byte_count, &error) != SG_STATUS_OK) return NULL;
+    void *memory = block(byte_count);
+    if (sg_session_listen(session, head, memory, byte_count, &error) != SG_STATUS_OK) abort();
+    return memory;
+}
+
+static void hash_head(struct sg_sha256 *hash, struct sg_session *session, const struct sg_model *model, uint32_t head) {
+    struct sg_error error;
+    uint32_t output_count;
+    size_t byte_count;
+    const float *outputs;
+    if (sg_head_measure(model, head, &output_count, &byte_count, &error) != SG_STATUS_OK) return;
+    if (sg_session_head(session, head, &outputs, &error) != SG_STATUS_OK) abort();
+    sg_sha256_update(hash, (const uint8_t *)outputs, output_count * sizeof *outputs);
+}
+
 static int use_session(const struct sg_model *model, const struct sg_model_info *info, uint8_t digest[32]) {
     struct sg_error error;
     const uint32_t capacity = info->max_seq_len < CAPACITY ? info->max_seq_len : CAPACITY;
@@ -55,6 +75,8 @@ static int use_session(const struct sg_model *model, const struct sg_model_info 
     void *memory = block(session_bytes);
     struct sg_session *session;
     status = sg_session_open(model, capacity, memory, session_bytes, &session, &error);
+    void *listeners[SG_HEAD_ROUTER + 1] = {0};
+    for (uint32_t head = 0; head <= SG_HEAD_ROUTER; head++) listeners[head] = listen(session, model, head);
     uint32_t ids[ID_COUNT];
     for (uint32_t i = 0; i < ID_COUNT; i++) ids[i] = (uint32_t)((uint64_t)i * i * 7 + 3 * i + 1) % info->logit_count;
     const size_t count = capacity < ID_COUNT ? capacity : ID_COUNT;
@@ -73,7 +95,9 @@ static int use_session(const struct sg_model *model, const struct sg_model_info 
     struct sg_sha256 hash;
     sg_sha256_init(&hash);
     sg_sha256_update(&hash, (const uint8_t *)logits, info->logit_count * sizeof *logits);
+    for (uint32_t head = 0; head <= SG_HEAD_ROUTER; head++) hash_head(&hash, session, model, head);
     sg_sha256_final(&hash, digest);
+    for (uint32_t head = 0; head <= SG_HEAD_ROUTER; head++) free(listeners[head]);
     free(memory);
     return status;
 }

@@ -23,11 +23,12 @@ IDS = [(i * i * 7 + 3 * i + 1) for i in range(70)]
 
 
 def digest(engine: Engine, path: Path, numerics: str = "exact") -> str:
-    """SHA-256 of the logits after IDS, as driver.c prints it for `exact`."""
+    """SHA-256 of the logits after IDS and of what the heads say, as driver.c prints it for `exact`."""
     model = engine.open(path.read_bytes(), numerics=numerics)
-    session = model.session(80)
+    session = model.session(80, model.info.heads)
     session.append([token_id % model.info.logit_count for token_id in IDS])
-    return hashlib.sha256(session.logits().tobytes()).hexdigest()
+    said = (session.head(name).tobytes() for name in model.info.heads)
+    return hashlib.sha256(session.logits().tobytes() + b"".join(said)).hexdigest()
 
 
 def drive(program: Path, paths: list[Path]) -> list[tuple[str, str]]:

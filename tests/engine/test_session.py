@@ -145,7 +145,7 @@ def test_numerics_are_refused_that_do_not_exist_or_come_too_late(engine, random_
     data = random_files["everything"].read_bytes()
     assert isinstance(refused("bad_argument", lambda: engine.open(data, numerics="vague")), UsageError)
     instance = engine.instance()
-    model = EngineModel(instance, instance.place(data), len(data), "model", "fast")
+    model = EngineModel(instance, (instance.place(data), len(data), 0), "model", "fast")
     session = model.session(4)
     address = session._session
     refused("bad_argument", lambda: instance.check("x", "sg_session_set_numerics", address, 2))

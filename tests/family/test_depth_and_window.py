@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from needle.model import architecture
 
+from builder.cact.ladder import bisection_order
 from builder.cact.reader import read_container
 from builder.errors import FamilyError
 from builder.family.checkpoint import Checkpoint, CheckpointConfig
 from builder.family.geometry import header_of
-from builder.family.ladder import bisection_order, kept_layers
+from builder.family.ladder import kept_layers
 
 
 def test_the_bisection_order_is_upstreams_at_every_depth():

@@ -8,11 +8,12 @@ import torch
 
 from builder.cact.reader import read_container
 from builder.reference.generation import generate
-from builder.reference.heads import ProbeHead
+from builder.reference.heads import open_head
 from builder.reference.prompts import PromptTemplate, render_prompt
 from builder.reference.session import ReferenceModel
+from builder.runtime.engine import Engine
 from builder.runtime.interface import Sampling
-from tests.parity.compare import REFERENCE_TO_JAX, distance
+from tests.parity.compare import ENGINE_TO_REFERENCE, REFERENCE_TO_JAX, distance
 from tests.parity.oracle_jax import JaxOracle
 from tests.parity.oracle_needle_rs import NeedleRsOracle
 from tests.parity.random_models import EVERY_GEOMETRY
@@ -83,5 +84,10 @@ def test_jax_reads_the_same_from_every_probe_head(random_files):
     with torch.inference_mode():
         cells = model.network.cells(torch.tensor([ids]))
         for name in container.head_names:
-            ours = ProbeHead(container, name)(cells)[0].numpy()
+            ours = open_head(container, name)(cells)[0].numpy()
             np.testing.assert_allclose(ours, theirs[name], rtol=0, atol=HEAD_TOLERANCE)
+    engine = Engine().open(random_files["everything"].read_bytes())
+    session = engine.session(len(ids), engine.info.heads)
+    session.append(ids)
+    for name, truth in theirs.items():
+        assert distance(session.head(name), truth) <= ENGINE_TO_REFERENCE

@@ -67,7 +67,7 @@ def family_fields() -> dict[str, Any]:
             "path": f"engine.{sha('engine')[:12]}.wasm",
             "bytes": 5000,
             "sha256": sha("engine"),
-            "abi": 1,
+            "abi": 2,
         },
         "base": base,
         "router": router,

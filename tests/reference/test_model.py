@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builder.errors import UsageError
-from builder.reference.heads import ProbeHead
+from builder.reference.heads import open_head
 from builder.reference.model import NeedleModel
 
 LENGTH = 60
@@ -90,4 +90,4 @@ def test_gradients_reach_every_parameter(network):
 
 def test_a_head_that_is_not_there_is_refused_with_those_that_are(random_container):
     with pytest.raises(UsageError, match="heads: embedding, confidence, router"):
-        ProbeHead(random_container, "contrastive")
+        open_head(random_container, "contrastive")

@@ -52,7 +52,7 @@ def run_layers(monkeypatch):
 
 def logits(network, prompt, shared, answer=(7, 8)):
     """The logits after the prompt and after each token of an answer."""
-    session = CachedSession(network, 120, shared)
+    session = CachedSession(network, 120, shared=shared)
     session.append(prompt)
     rows = [session.logits()]
     for token_id in answer:

@@ -30,7 +30,7 @@ def test_bytes_that_are_no_module_are_refused():
 
 
 MEMORY = '(memory (export "memory") 1)'
-VERSION = '(func (export "sg_abi_version") (result i32) (i32.const 1))'
+VERSION = '(func (export "sg_abi_version") (result i32) (i32.const 2))'
 RESERVE = '(func (export "sg_reserve") (param i32) (result i32) (i32.const 4294967295))'
 ENDLESS = "(func $loop (loop (br 0))) (start $loop)"
 STRANGE = {
@@ -46,7 +46,7 @@ STRANGE = {
         "cannot be started: .*fuel",
     ),
     "an endless version": (
-        MEMORY + RESERVE + VERSION.replace("(i32.const 1)", "(loop (br 0)) (i32.const 1)"),
+        MEMORY + RESERVE + VERSION.replace("(i32.const", "(loop (br 0)) (i32.const"),
         "cannot be started: .*fuel",
     ),
 }
@@ -86,7 +86,7 @@ def test_an_engine_of_another_interface_is_refused(monkeypatch):
     monkeypatch.setattr(host, "ABI_VERSION", 99)
     wasm = host.resources.files("builder.runtime").joinpath("engine.wasm").read_bytes()
     wasm += b"\0\x02\x01x"  # a section that means nothing, so that these are not the package's own bytes
-    with pytest.raises(RefusedError, match="interface version 1, must have 99"):
+    with pytest.raises(RefusedError, match="interface version 2, must have 99"):
         Engine(wasm)
 
 

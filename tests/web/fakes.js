@@ -48,7 +48,7 @@ export function makeSite({ change = () => undefined, salt = 0 } = {}) {
     ...{ format: 'saguaro-family', version: 1, name: 'test', title: 'Test', numerics: 'exact' },
     container: { tag: '0x05e12a84', generation: 3 },
     app: { path: 'app/0123456789ab', sha256: `0123456789ab${'0'.repeat(52)}` },
-    engine: { path: `engine.${hex(engine).slice(0, 12)}.wasm`, bytes: engine.length, sha256: hex(engine), abi: 1 },
+    engine: { path: `engine.${hex(engine).slice(0, 12)}.wasm`, bytes: engine.length, sha256: hex(engine), abi: 2 },
     base: member('base', Buffer.concat(base), 'whole', base),
     router: member('router', noise(salt + 3, 4500), 'patch', [noise(salt + 4, 400)], { max_new_tokens: undefined }),
     specialists: [

@@ -16,7 +16,7 @@ import { record, show, whole } from './fields.js';
 import { readBase, readMember, readSpecialist } from './member_spec.js';
 
 /** Must equal SG_ABI_VERSION in engine/include/saguaro.h. */
-export const ABI_VERSION = 1;
+export const ABI_VERSION = 2;
 
 export const MANIFEST_BYTES_MAX = 1 << 20;
 

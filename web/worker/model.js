@@ -28,7 +28,7 @@ const NUMERICS = Object.freeze({ exact: 0, fast: 1 });
 const INFO_FIELDS = /** @type {const} */ ([
   ...['tag', 'vocab_count', 'logit_count', 'piece_count', 'layer_count', 'd_model', 'max_seq_len'],
   ...['pad_id', 'eos_id', 'bos_id', 'unk_id', 'im_start_id', 'im_end_id', 'think_open_id', 'think_close_id'],
-  ...['tool_call_open_id', 'tool_call_close_id'],
+  ...['tool_call_open_id', 'tool_call_close_id', 'heads'],
 ]);
 
 const DESK_BYTES = {
