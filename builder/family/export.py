@@ -169,7 +169,7 @@ class CheckpointExporter:
         progress: Callable[[int, int], None] | None = None,
     ) -> bytes:
         """`known` keeps, for the next member, the blobs that no adapter touches."""
-        parameters = self._parameters(adapter)
+        parameters = self.parameters(adapter)
         slots = list(model_slots(self._header))
         blobs = []
         for index, slot in enumerate(slots):
@@ -184,7 +184,8 @@ class CheckpointExporter:
         except ContainerError as error:
             raise self._unwritable(error) from None
 
-    def _parameters(self, adapter: Adapter | None) -> Parameters:
+    def parameters(self, adapter: Adapter | None) -> Parameters:
+        """The checkpoint as it is exported, with the adapter merged in."""
         replaced = {} if adapter is None else merge(self._checkpoint, adapter)
         return Parameters(self._checkpoint, replaced, self._layers, adapter.path if adapter else None)
 

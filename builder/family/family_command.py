@@ -12,11 +12,19 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from builder.errors import plain_text
+from builder.delta.make import DEFAULT_EFFORT
+from builder.errors import UsageError, plain_text
+from builder.family.budget.export import Budget, Budgeted, BudgetExporter
+from builder.family.budget.options import (
+    add_budget_arguments,
+    budget_document,
+    budget_lines,
+    budget_of,
+)
 from builder.family.check import check_family
 from builder.family.export import Exporters, Progress, check_places, write_member
-from builder.family.family import Family, load_family
-from builder.files import artifact_line
+from builder.family.family import Family, Member, load_family
+from builder.files import artifact_line, check_target, write_whole
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     export.add_argument("--member", metavar="ID", help="export this member only")
     export.add_argument("--json", action="store_true", help="print one JSON document as the last line")
+    add_budget_arguments(export)
     check = commands.add_parser("check", help="say what would be refused", description=_CHECK)
     check.add_argument("family", type=Path, metavar="FAMILY.toml")
     check.add_argument("--json", action="store_true", help="print one JSON document as the last line")
@@ -45,6 +54,9 @@ def run(arguments: argparse.Namespace) -> int:
     family = load_family(arguments.family)
     if arguments.family_command == "check":
         return _check(family, as_json=arguments.json)
+    budget = budget_of(arguments)
+    if budget is not None:
+        return _export_budgeted(family, arguments.out, arguments.member, budget, as_json=arguments.json)
     return _export(family, arguments.out, arguments.member, as_json=arguments.json)
 
 
@@ -64,6 +76,51 @@ def _export(family: Family, folder: Path, member_id: str | None, *, as_json: boo
     if as_json:
         print(json.dumps({"family": family.name, "models": artifacts}))
     return 0
+
+
+def _export_budgeted(
+    family: Family, folder: Path, member_id: str | None, budget: Budget, *, as_json: bool
+) -> int:
+    """The members that stand on an adapter, each with its patch; all are made before one is written."""
+    members = _adapted(family) if member_id is None else (family.member(member_id),)
+    patches = [folder / f"{member.id}.patch" for member in members]
+    check_places(family, members, folder)
+    for path in patches if folder.is_dir() else []:
+        check_target(path, family.sources)
+    exporter = BudgetExporter(family, Exporters(family), effort=DEFAULT_EFFORT)
+    made = [exporter.export(member, budget, _tell) for member in members]
+    artifacts = []
+    for item, path in zip(made, patches, strict=True):
+        artifacts.append(_write_budgeted(item, write_member(item.member, folder, item.data), path))
+    changed = sum(item.lossy is not None for item in made)
+    print(
+        f"family: exported {_count(len(made), 'model')} to {folder}, {changed} of them lossy", file=sys.stderr
+    )
+    if as_json:
+        print(json.dumps({"family": family.name, "models": artifacts}))
+    return 0
+
+
+def _adapted(family: Family) -> tuple[Member, ...]:
+    members = tuple(member for member in family.members[1:] if member.adapter is not None)
+    if not members:
+        raise UsageError(f"{family.path}: has no member with an adapter, which a budget needs")
+    return members
+
+
+def _write_budgeted(made: Budgeted, path: Path, patch_path: Path) -> dict[str, object]:
+    write_whole(patch_path, made.patch)
+    digest = hashlib.sha256(made.data).hexdigest()
+    patch_digest = hashlib.sha256(made.patch).hexdigest()
+    print(artifact_line(path, len(made.data), digest))
+    print(artifact_line(patch_path, len(made.patch), patch_digest))
+    print(*budget_lines(made), sep="\n", flush=True)
+    files = {"id": made.member.id, "path": str(path), "bytes": len(made.data), "sha256": digest}
+    return {**files, "patch": str(patch_path), "patch_sha256": patch_digest, **budget_document(made)}
+
+
+def _tell(trial: str) -> None:
+    print(f"family: {trial}", file=sys.stderr, flush=True)
 
 
 def _check(family: Family, *, as_json: bool) -> int:

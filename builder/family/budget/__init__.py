@@ -1,0 +1,1 @@
+"""Exporting a different specialist, on purpose, whose exact patch is small (docs/budget.md). Opt-in."""
