@@ -1,4 +1,4 @@
-"""Compile the engine: `engine.wasm` and `maker.wasm`, or a native program for tests and fuzzing.
+"""Compile the engine: the WebAssembly modules of the package, or a native program for tests and fuzzing.
 
 Owns: every compiler flag, and the promise that the same sources give the same bytes in any directory. It is a
 script (`python engine/build.py`) and the build hook through which pip puts the modules into the wheel.
@@ -22,8 +22,9 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ENGINE = Path(__file__).resolve().parent
 OUTPUT = ENGINE.parent / "builder" / "runtime"
-MODULES = ("engine", "maker")
-"""By their file of exports in engine/wasm: what visitors run, the patch maker. Unused code is left out."""
+MODULES = {"maker": ("maker", False), "engine_relaxed": ("engine", True), "engine": ("engine", False)}
+"""Name -> file of exports in engine/wasm (unused code is left out), whether for relaxed SIMD: the patch maker, and
+what visitors run. `make` looks at the last one alone."""
 
 LANGUAGE = ["-std=c11", "-ffp-contract=off", "-fno-math-errno", "-Iinclude", "-Isrc"]
 WARNINGS = [
@@ -32,6 +33,7 @@ WARNINGS = [
 ]
 # A reactor is a library: no main. `-s` drops names and paths: the bytes do not depend on the directory.
 WASM = ["-target", "wasm32-wasi", "-mexec-model=reactor", "-msimd128", "-s"]
+CLANG = [sys.executable, "-m", "ziglang", "cc", *WASM]
 # zig's linker puts the stack below the data, so that an overflow traps at address 0 and overwrites nothing.
 WASM_LINK = ["-Wl,-z,stack-size=262144"]
 SPEED, SIZE = ["-O3"], ["-Os"]
@@ -41,9 +43,18 @@ SMALL = {
     *("model", "model_load", "model_load_heads", "sampling", "session", "tokenizer_load", "values"),
     *("patch_container", "patch_cq", "patch_fit_basis", "patch_fit_matrix", "patch_fit_quantise"),
     *("patch_make", "patch_match", "patch_parts", "rebuild_fields"),
-    *("grammar_finish", "grammar_json", "grammar_number", "grammar_pattern", "grammar_schema", "grammar_step"),
+    *(
+        "grammar_finish",
+        "grammar_json",
+        "grammar_number",
+        "grammar_pattern",
+        "grammar_schema",
+        "grammar_step",
+    ),
     *("grammar_tokens",),
 }
+# Files that read `__wasm_relaxed_simd__`; all others are the same in both modules.
+RELAXED = {"fixed_simd", "product_relaxed", "product_simd"}
 SANITIZE = [
     "-O1",
     "-g",
@@ -61,27 +72,32 @@ def sources(engine: Path) -> list[str]:
 def compile_wasm(
     output: Path,
     *,
-    module: str = MODULES[0],
+    module: str = "engine",
     relaxed: bool = False,
     scalar: bool = False,
     probes: Sequence[Path] = (),
     engine: Path = ENGINE,
+    objects: Path | None = None,
 ) -> Path:
-    """Write one of `MODULES` to `output`, whole or not at all. Raises SystemExit with the compiler's words.
+    """Write a module to `output`, whole or not at all. Raises SystemExit with the compiler's words.
 
-    `relaxed` makes the module for hosts with relaxed SIMD: the same logits, `fast` takes less time.
+    `module` is a file of exports. `relaxed` makes the module for hosts with relaxed SIMD: the same logits,
+    `fast` takes less time. `objects` is a folder for what several modules of the same sources share.
     For tests: `scalar` takes the kernels in plain C, `probes` are C files that export more.
     """
-    exports = ["wasm/host.c", f"wasm/{module}.c"]
-    variant = [*(["-mrelaxed-simd"] if relaxed else []), *(["-DSG_SCALAR"] if scalar else [])]
-    compiler = [sys.executable, "-m", "ziglang", "cc", *WASM, *variant]
-    files = [*sources(engine), *exports, *map(str, probes)]
+    files = [*sources(engine), "wasm/host.c", f"wasm/{module}.c", *map(str, probes)]
+    scalars = ["-DSG_SCALAR"] if scalar else []
     with _made_whole(output) as made:
-        objects = [str(made.parent / f"{place}.o") for place in range(len(files))]
-        for name, target in zip(files, objects, strict=True):
-            level = SIZE if Path(name).stem in SMALL else SPEED
-            _run([*compiler, *level, *LANGUAGE, *WARNINGS, "-c", name, "-o", target], engine)
-        _run([*compiler, *objects, *WASM_LINK, "-o", str(made)], engine)
+        linked = []
+        for name in files:
+            stem = Path(name).stem
+            variant = [*scalars, *(["-mrelaxed-simd"] if relaxed and stem in RELAXED else [])]
+            linked.append((objects or made.parent) / f"{stem}{''.join(variant)}.o")
+            level = SIZE if stem in SMALL else SPEED
+            command = [*CLANG, *variant, *level, *LANGUAGE, *WARNINGS, "-c", name, "-o", str(linked[-1])]
+            if not linked[-1].exists():
+                _run(command, engine)
+        _run([*CLANG, *map(str, linked), *WASM_LINK, "-o", str(made)], engine)
     return output
 
 
@@ -124,8 +140,12 @@ class CustomBuildHook(BuildHookInterface[Any]):
 
 
 def compile_modules(folder: Path) -> list[Path]:
-    """Write all `MODULES` to `folder` as `{name}.wasm`."""
-    return [compile_wasm(folder / f"{module}.wasm", module=module) for module in MODULES]
+    """Write all `MODULES` to `folder` as `{name}.wasm`; each source is compiled once per variant."""
+    with tempfile.TemporaryDirectory(prefix="engine-") as objects:
+        return [
+            compile_wasm(folder / f"{name}.wasm", module=module, relaxed=relaxed, objects=Path(objects))
+            for name, (module, relaxed) in MODULES.items()
+        ]
 
 
 def main() -> None:

@@ -53,16 +53,28 @@ def build() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def wasm(build: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The module that ships, built from the present sources."""
-    return build.compile_wasm(tmp_path_factory.mktemp("engine") / "engine.wasm").read_bytes()
+def modules(build: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The modules of the package by name, built from the present sources."""
+    paths = build.compile_modules(tmp_path_factory.mktemp("modules"))
+    return {path.stem: path.read_bytes() for path in paths}
 
 
 @pytest.fixture(scope="session")
-def maker(build: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The patch maker's module, built from the present sources."""
-    output = tmp_path_factory.mktemp("maker") / "maker.wasm"
-    return build.compile_wasm(output, module="maker").read_bytes()
+def wasm(modules: dict[str, bytes]) -> bytes:
+    """The engine that every visitor can run."""
+    return modules["engine"]
+
+
+@pytest.fixture(scope="session")
+def relaxed_wasm(modules: dict[str, bytes]) -> bytes:
+    """The engine for browsers with relaxed SIMD."""
+    return modules["engine_relaxed"]
+
+
+@pytest.fixture(scope="session")
+def maker(modules: dict[str, bytes]) -> bytes:
+    """The patch maker."""
+    return modules["maker"]
 
 
 @pytest.fixture(scope="session")

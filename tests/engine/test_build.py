@@ -48,8 +48,24 @@ def test_the_stack_pointer_is_the_only_mutable_global(wasm, maker):
         assert [kind for kind, mutable in global_variables(module) if mutable] == [I32]
 
 
-def test_the_module_stays_small(wasm):
+def test_each_module_stays_small(wasm, relaxed_wasm):
     assert len(wasm) < SIZE_BYTES_MAX
+    assert len(relaxed_wasm) < SIZE_BYTES_MAX
+
+
+def test_only_files_that_know_relaxed_simd_differ_between_the_two_engines(build, wasm, relaxed_wasm):
+    texts = {path: path.read_text("utf-8") for path in (build.ENGINE / "src").glob("*.[ch]")}
+    knowing = {path.name for path, text in texts.items() if "__wasm_relaxed_simd__" in text}
+    headers = [name for name in knowing if name.endswith(".h")]
+    knowing |= {path.name for path, text in texts.items() if any(f'"{header}"' in text for header in headers)}
+    assert {name.removesuffix(".c") for name in knowing if name.endswith(".c")} == build.RELAXED
+    assert wasm != relaxed_wasm
+
+
+def test_both_engines_export_the_same_and_ask_for_nothing(wasm, relaxed_wasm):
+    assert export_names(wasm) == export_names(relaxed_wasm)
+    assert IMPORT not in sections(relaxed_wasm)
+    assert [kind for kind, mutable in global_variables(relaxed_wasm) if mutable] == [I32]
 
 
 def test_every_function_of_the_header_is_exported(wasm, maker):

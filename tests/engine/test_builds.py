@@ -53,10 +53,10 @@ def sanitized(build, gcc, tmp_path_factory) -> Path:
 
 @pytest.mark.slow
 def test_plain_c_simd_relaxed_and_native_builds_give_the_same_logits(
-    engine, build, native, random_files, tmp_path
+    engine, relaxed_wasm, build, native, random_files, tmp_path
 ):
     scalar = Engine(build.compile_wasm(tmp_path / "scalar.wasm", scalar=True).read_bytes())
-    relaxed = Engine(build.compile_wasm(tmp_path / "relaxed.wasm", relaxed=True).read_bytes())
+    relaxed = Engine(relaxed_wasm)
     paths = [*(random_files[name] for name in GEOMETRIES), tmp_path / "generation_2.cact"]
     paths[-1].write_bytes(write_generation_2(HEADER, seed=31))
     expected = [("ok", digest(engine, path)) for path in paths]

@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("builder", "engine", "web", "examples", "docs", "pyproject.toml", "README.md", "LICENSE")
-NOT_SOURCES = shutil.ignore_patterns("__pycache__", "node_modules", "engine.wasm", ".saguaro-cache")
+NOT_SOURCES = shutil.ignore_patterns("__pycache__", "node_modules", "*.wasm", ".saguaro-cache")
 OFFLINE = ("--no-build-isolation", "--no-deps", "--no-index")
 FRONT_ENDS = {
     "pip": [
