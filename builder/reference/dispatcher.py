@@ -30,6 +30,11 @@ class Member:
     prompt: PromptTemplate = field(default_factory=PromptTemplate)
     max_new_tokens: int = MAX_NEW_TOKENS
 
+    @property
+    def holds_calls_to_tools(self) -> bool:
+        """Whether a grammar holds its answers: always where it declares tools."""
+        return self.prompt.tools != ""
+
 
 @dataclass(frozen=True)
 class Family:
@@ -188,6 +193,7 @@ _OPEN_REASONS: dict[str, Reason] = {
 def _answer(model: Model, member: Member, turns: Sequence[str], request: _Request) -> Answer:
     """One member's answer from a fresh cache. Raises `SessionError` (context_full)."""
     prompt_ids = fit_prompt(model, member.prompt, turns, member.max_new_tokens)
+    grammar = model.grammar(member.prompt.tools) if member.holds_calls_to_tools else None
     request.listener.begin(member.id)
     detokenizer = model.detokenizer()
     made = generate(
@@ -195,6 +201,7 @@ def _answer(model: Model, member: Member, turns: Sequence[str], request: _Reques
         prompt_ids,
         member.max_new_tokens,
         replace(request.sampling),
+        grammar=grammar,
         on_token=lambda token_id: request.listener.text(detokenizer.push(token_id)),
         stopped=request.stopped,
     )

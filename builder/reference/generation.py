@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from builder.reference.answers import StopReason
-from builder.runtime.interface import Model, Sampling
+from builder.runtime.interface import Grammar, Model, Sampling
 
 
 def never() -> bool:
@@ -44,6 +44,7 @@ def generate(
     max_new_tokens: int,
     sampling: Sampling,
     *,
+    grammar: Grammar | None = None,
     on_token: Callable[[int], None] = nobody,
     stopped: Callable[[], bool] = never,
     keep_logits: bool = False,
@@ -51,7 +52,8 @@ def generate(
     """Answer `prompt_ids` from a fresh cache. `sampling.random_state` moves on; raises `SessionError`
     (context_full).
 
-    `stopped` is asked before each token; `on_token` gets each id that is kept, as soon as it is chosen.
+    `stopped` is asked before each token; `on_token` gets each id that is kept, as soon as it is chosen. A
+    `grammar` of the same model holds the answer's calls to its tools.
     """
     capacity = min(model.info.max_seq_len, len(prompt_ids) + max_new_tokens)
     session = model.session(capacity)
@@ -60,17 +62,22 @@ def generate(
     prefilled = time.perf_counter()
     token_ids: list[int] = []
     rows: list[NDArray[np.float32]] = []
+    if grammar is not None:
+        grammar.reset()
     while True:
         if stopped():
             stop_reason: StopReason = "aborted"
             break
         if keep_logits:
             rows.append(session.logits())
-        token_id = session.sample(sampling)
+        room_tokens = min(max_new_tokens - len(token_ids), capacity - session.position + 1)
+        token_id = session.sample(sampling, grammar, room_tokens)
         if token_id in (model.info.im_end_id, model.info.eos_id):
             stop_reason = "stop"
             break
         token_ids.append(token_id)
+        if grammar is not None:
+            grammar.accept(token_id)
         on_token(token_id)
         if token_id == model.info.tool_call_close_id:
             stop_reason = "stop"

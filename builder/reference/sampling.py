@@ -29,12 +29,16 @@ def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     return result
 
 
-def draw(logits: NDArray[np.float32], sampling: Sampling) -> int:
+def draw(logits: NDArray[np.float32], sampling: Sampling, allowed: NDArray[np.bool_] | None = None) -> int:
     """The next id. Temperature 0: the largest logit, ties to the lower id; else `random_state` moves on.
 
-    Raises `UsageError` (bad_argument) for a temperature, top_p or top_k out of its range.
+    Only ids that are `allowed` are drawn, one of which there must be. Raises `UsageError` (bad_argument) for
+    a temperature, top_p or top_k out of its range.
     """
     _check(sampling)
+    if allowed is not None:
+        ids = np.flatnonzero(allowed)
+        return int(ids[draw(logits[ids], sampling)])
     if sampling.temperature == GREEDY_TEMPERATURE:
         return int(logits.argmax())
     order = np.argsort(-logits, kind="stable")  # the higher logit first, then the lower id

@@ -21,12 +21,13 @@ from torch import Tensor, nn
 from builder.cact.ladder import rung
 from builder.cact.reader import Container, read_container
 from builder.errors import ContainerError, SessionError, UsageError, refusal
+from builder.reference.grammar import ReferenceGrammar, Vocabulary
 from builder.reference.heads import head_names, open_head
 from builder.reference.model import NeedleModel, Past
 from builder.reference.sampling import draw, log_softmax
 from builder.reference.shared_prefill import SharedPrefill
 from builder.reference.tokenizer import ReferenceDetokenizer, ReferenceTokenizer
-from builder.runtime.interface import ModelInfo, Sampling
+from builder.runtime.interface import Grammar, ModelInfo, Sampling
 
 State = TypeVar("State")
 History = tuple[tuple[int, int], ...]
@@ -63,6 +64,7 @@ class ReferenceModel:
         self.tokenizer = ReferenceTokenizer(tokenizer_blob)
         self.info = _describe(container, self.tokenizer)
         self._use_cache, self._shared = use_cache, shared
+        self._vocabulary: Vocabulary | None = None
 
     @property
     def memory_bytes(self) -> int:
@@ -86,6 +88,11 @@ class ReferenceModel:
     def detokenizer(self) -> ReferenceDetokenizer:
         """A fresh streaming decoder."""
         return ReferenceDetokenizer(self.tokenizer)
+
+    def grammar(self, tools: str) -> ReferenceGrammar:
+        """The grammar of declared tools at the start of an answer. Raises `GrammarError` (grammar_*)."""
+        self._vocabulary = self._vocabulary or Vocabulary(self.tokenizer.piece_bytes, self.info)
+        return ReferenceGrammar(tools, self._vocabulary)
 
     def session(self, capacity_tokens: int, heads: Sequence[str] = ()) -> CachedSession | HistorySession:
         """A fresh cache for up to `capacity_tokens` tokens, in which these probe heads take part.
@@ -181,9 +188,15 @@ class TorchSession(ABC, Generic[State]):
             rows.extend(self._read(streams[:, -(len(ids) - 1) :]))
         return float(sum(log_softmax(row.numpy())[i] for row, i in zip(rows, ids, strict=False)))
 
-    def sample(self, sampling: Sampling) -> int:
-        """Draw the next id from the present logits without appending it."""
-        return draw(self._present_logits().numpy(), sampling)
+    def sample(self, sampling: Sampling, grammar: Grammar | None = None, room_tokens: int = 0) -> int:
+        """Draw the next id from the present logits without appending it; only what a grammar allows."""
+        logits = self._present_logits().numpy()
+        if grammar is None:
+            return draw(logits, sampling)
+        allowed = grammar.allowed(room_tokens)
+        if not allowed.any():
+            raise SessionError("session: the grammar allows no id in this room", code="bad_state")
+        return draw(logits, sampling, allowed)
 
     def pin(self, token_count: int) -> None:
         """Keep the first tokens visible behind the KV window of generation 2; call it before appending them.

@@ -95,6 +95,7 @@ struct sg_position {
     struct sg_positions follow;
     uint32_t first_range, range_count; /* characters that it takes */
     uint32_t distance;                 /* characters to the end; SG_NONE: it cannot be reached */
+    uint64_t lengths;                  /* bit k: the end can be k characters away */
 };
 
 struct sg_pattern {
@@ -103,6 +104,12 @@ struct sg_pattern {
     uint32_t shortest, longest_distance; /* characters; SG_NONE: it matches nothing */
     bool is_nullable;
 };
+
+/* How many characters may follow the next one. */
+struct sg_window {
+    uint32_t least, most;
+};
+#define SG_LENGTHS_MAX 63u /* the largest `least`, in patterns of so many positions and one */
 
 struct sg_range {
     uint32_t low, high;
@@ -179,13 +186,13 @@ int sg_schema_compile(struct sg_grammar *grammar, const uint8_t *text, const str
 
 /* grammar_pattern.c: SG_STATUS_OK, GRAMMAR_UNSUPPORTED or GRAMMAR_LIMIT. `text` is the decoded expression. */
 int sg_pattern_compile(struct sg_grammar *grammar, const uint8_t *text, uint32_t byte_count);
-/* The positions that characters of `low` to `high` lead to, none of them further than `distance` from the end. */
+/* The positions that characters of `low` to `high` lead to and from which the end lies within the window. */
 struct sg_positions sg_pattern_next(const struct sg_grammar *grammar, const struct sg_pattern *pattern,
-                                    const struct sg_frame *frame, uint32_t low, uint32_t high, uint32_t distance);
+                                    const struct sg_frame *frame, uint32_t low, uint32_t high, struct sg_window window);
 bool sg_pattern_accepts(const struct sg_pattern *pattern, const struct sg_frame *frame);
-/* The smallest character of `low` to `high` that is on a shortest way to the end; SG_NONE if there is none. */
+/* The smallest character of `low` to `high` that is on the shortest such way; SG_NONE if there is none. */
 uint32_t sg_pattern_shortest(const struct sg_grammar *grammar, const struct sg_pattern *pattern,
-                             const struct sg_frame *frame, uint32_t low, uint32_t high, uint32_t distance);
+                             const struct sg_frame *frame, uint32_t low, uint32_t high, struct sg_window window);
 
 static inline bool sg_positions_any(const struct sg_positions *set) { return (set->bits[0] | set->bits[1]) != 0; }
 
@@ -216,6 +223,11 @@ static inline bool sg_fits(const struct sg_grammar *grammar, uint32_t node, uint
 bool sg_is_usable(const struct sg_grammar *grammar, const struct sg_frame *frame, uint32_t literal, uint32_t depth);
 /* The literals of low .. high whose byte `at` is `byte`, as `low` and `high`; false if there are none. */
 bool sg_narrow(const struct sg_grammar *grammar, uint32_t *low, uint32_t *high, uint32_t at, uint8_t byte);
+bool sg_string_may_close(const struct sg_grammar *grammar, const struct sg_node *node, const struct sg_frame *frame);
+/* What the string's lengths leave behind its next character, for which there must be room. */
+static inline struct sg_window sg_window_behind(const struct sg_node *node, const struct sg_frame *frame) {
+    return (struct sg_window){node->min > frame->at ? node->min - frame->at - 1 : 0, node->max - frame->at - 1};
+}
 bool sg_string_takes(const struct sg_grammar *grammar, const struct sg_node *node, const struct sg_frame *frame,
                      uint32_t low, uint32_t high);
 /* Characters that the bytes of one so far can become, as `low` and `high`. */

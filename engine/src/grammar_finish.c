@@ -78,7 +78,7 @@ static void finish_bytes(const struct sg_grammar *grammar, const struct sg_node 
     *character = low;
     if (node->pattern != SG_NONE) {
         *character = sg_pattern_shortest(grammar, &grammar->patterns[node->pattern], frame, low, high,
-                                         node->max - frame->at - 1);
+                                         sg_window_behind(node, frame));
     }
     for (uint32_t left = sg_utf8_need(frame->lead) - frame->high; left > 0; left--) {
         put_byte(text, (uint8_t)(0x80 | (*character >> 6 * (left - 1) & 0x3f)));
@@ -99,7 +99,7 @@ static void finish_escape(const struct sg_grammar *grammar, const struct sg_node
 static void advance_pattern(const struct sg_grammar *grammar, const struct sg_node *node, struct sg_frame *frame,
                             uint32_t character) {
     const struct sg_positions next = sg_pattern_next(grammar, &grammar->patterns[node->pattern], frame, character,
-                                                     character, node->max - frame->at - 1);
+                                                     character, sg_window_behind(node, frame));
     memcpy(frame->set, next.bits, sizeof frame->set);
     frame->at++;
 }
@@ -119,8 +119,8 @@ static void finish_string(const struct sg_grammar *grammar, const struct sg_node
     } else {
         const struct sg_pattern *pattern = &grammar->patterns[node->pattern];
         if (was_within) advance_pattern(grammar, node, &frame, character);
-        while (!sg_pattern_accepts(pattern, &frame) && frame.at < node->max) {
-            character = sg_pattern_shortest(grammar, pattern, &frame, 0, 0x10ffff, node->max - frame.at - 1);
+        while (!sg_string_may_close(grammar, node, &frame) && frame.at < node->max) {
+            character = sg_pattern_shortest(grammar, pattern, &frame, 0, 0x10ffff, sg_window_behind(node, &frame));
             if (character == SG_NONE) break;
             put_character(text, character);
             advance_pattern(grammar, node, &frame, character);
@@ -325,7 +325,7 @@ static uint32_t leaf_bytes(const struct sg_grammar *grammar, uint32_t index) {
         return text.byte_count ? text.byte_count : SG_NONE;
     }
     if (node->pattern == SG_NONE) return node->min > node->max ? SG_NONE : add(2, node->min);
-    if (grammar->patterns[node->pattern].shortest > node->max) return SG_NONE;
+    if (!sg_string_may_close(grammar, node, &frame) && !sg_string_takes(grammar, node, &frame, 0, 0x10ffff)) return SG_NONE;
     finish_string(grammar, node, frame, &text);
     return text.byte_count;
 }
@@ -367,6 +367,40 @@ static uint32_t value_need(const struct sg_grammar *grammar, const struct sg_nod
 
 static uint32_t most(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
+/* Threads that the values of this name can become in all of the choice's objects together. */
+static uint32_t live_behind(const struct sg_grammar *grammar, const struct sg_node *choice, const struct sg_literal *name) {
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < choice->count; i++) {
+        const struct sg_node *object = &grammar->nodes[grammar->choices[choice->first + i]];
+        if (object->kind != SG_OBJECT || !object->starts) continue;
+        uint32_t value = object->child;
+        for (uint32_t k = 0; name && k < object->count; k++) {
+            const struct sg_literal *other = &grammar->literals[object->first + k];
+            if (other->byte_count == name->byte_count && memcmp(grammar->literal_bytes + other->start,
+                                                                grammar->literal_bytes + name->start, name->byte_count) == 0) {
+                value = other->node;
+            }
+        }
+        if (value != SG_NO_NODE) sum += grammar->nodes[value].live;
+    }
+    return sum;
+}
+
+/* Threads of a choice's objects: as many as there are while a name is written, then those that have this name. */
+static uint32_t objects_live(const struct sg_grammar *grammar, const struct sg_node *choice) {
+    uint32_t live = 0;
+    for (uint32_t i = 0; i < choice->count; i++) live += grammar->nodes[grammar->choices[choice->first + i]].starts & SG_START_OBJECT ? 1 : 0;
+    if (live > SG_THREADS_MAX) return live;
+    live = most(live, live_behind(grammar, choice, NULL));
+    for (uint32_t i = 0; i < choice->count; i++) {
+        const struct sg_node *object = &grammar->nodes[grammar->choices[choice->first + i]];
+        for (uint32_t k = 0; object->kind == SG_OBJECT && k < object->count; k++) {
+            live = most(live, live_behind(grammar, choice, &grammar->literals[object->first + k]));
+        }
+    }
+    return live;
+}
+
 /* Threads that one thread can become within the value. */
 static uint32_t value_live(const struct sg_grammar *grammar, const struct sg_node *node) {
     uint32_t live = 1;
@@ -377,8 +411,8 @@ static uint32_t value_live(const struct sg_grammar *grammar, const struct sg_nod
         live = most(live, grammar->nodes[grammar->literals[node->first + i].node].live);
     }
     for (uint32_t start = 1; node->kind == SG_CHOICE && start <= SG_START_NULL; start <<= 1) {
-        uint32_t sum = 0;
-        for (uint32_t i = 0; i < node->count; i++) {
+        uint32_t sum = start == SG_START_OBJECT ? objects_live(grammar, node) : 0;
+        for (uint32_t i = 0; i < node->count && start != SG_START_OBJECT; i++) {
             const struct sg_node *alternative = &grammar->nodes[grammar->choices[node->first + i]];
             if (alternative->starts & start) sum += alternative->live;
         }
@@ -430,7 +464,8 @@ static uint32_t value_reach(const struct sg_grammar *grammar, const struct sg_no
     case SG_STRING:
         reach = add(node->min, longest_character);
         if (node->pattern != SG_NONE) {
-            reach = add(longest_character, 4 * (grammar->patterns[node->pattern].longest_distance + 2));
+            const uint32_t distance = grammar->patterns[node->pattern].longest_distance;
+            reach = add(longest_character, 4 * (most(distance, node->min) + 2));
         }
         break;
     }

@@ -397,6 +397,18 @@ static void measure(struct sg_grammar *grammar, struct sg_pattern *pattern) {
             }
         }
     }
+    for (uint32_t i = 0; i < pattern->count; i++) positions[i].lengths = positions[i].distance == 0;
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (uint32_t i = 0; i < pattern->count; i++) {
+            uint64_t lengths = positions[i].lengths;
+            for (uint32_t k = 0; k < pattern->count && positions[i].range_count; k++) {
+                if (has(&positions[i].follow, k)) lengths |= positions[k].lengths << 1;
+            }
+            moved |= lengths != positions[i].lengths;
+            positions[i].lengths = lengths;
+        }
+    }
     pattern->shortest = pattern->is_nullable ? 0 : SG_NONE;
     for (uint32_t i = 0; i < pattern->count; i++) {
         const uint32_t distance = positions[i].distance;
@@ -443,16 +455,23 @@ static struct sg_positions candidates(const struct sg_grammar *grammar, const st
     return next;
 }
 
+/* Characters from the position to the nearest end within the window; SG_NONE if there is none. */
+static uint32_t way(const struct sg_position *position, struct sg_window window) {
+    if (window.least == 0) return position->distance <= window.most ? position->distance : SG_NONE;
+    const uint32_t most = window.most < SG_LENGTHS_MAX ? window.most : SG_LENGTHS_MAX;
+    for (uint32_t k = window.least; k <= most; k++) {
+        if (position->lengths >> k & 1) return k;
+    }
+    return SG_NONE;
+}
+
 struct sg_positions sg_pattern_next(const struct sg_grammar *grammar, const struct sg_pattern *pattern,
-                                    const struct sg_frame *frame, uint32_t low, uint32_t high, uint32_t distance) {
+                                    const struct sg_frame *frame, uint32_t low, uint32_t high, struct sg_window window) {
     struct sg_positions next = candidates(grammar, pattern, frame);
     for (uint32_t i = 0; i < pattern->count; i++) {
         if (!has(&next, i)) continue;
         const struct sg_position *position = &grammar->positions[pattern->first + i];
-        if (position->distance <= distance && position->distance != SG_NONE &&
-            smallest(grammar, position, low, high) != SG_NONE) {
-            continue;
-        }
+        if (way(position, window) != SG_NONE && smallest(grammar, position, low, high) != SG_NONE) continue;
         next.bits[i / 64] &= ~((uint64_t)1 << i % 64);
     }
     return next;
@@ -464,13 +483,13 @@ bool sg_pattern_accepts(const struct sg_pattern *pattern, const struct sg_frame 
 }
 
 uint32_t sg_pattern_shortest(const struct sg_grammar *grammar, const struct sg_pattern *pattern,
-                             const struct sg_frame *frame, uint32_t low, uint32_t high, uint32_t distance) {
-    const struct sg_positions next = sg_pattern_next(grammar, pattern, frame, low, high, distance);
-    uint32_t best = SG_NONE, best_distance = SG_NONE;
+                             const struct sg_frame *frame, uint32_t low, uint32_t high, struct sg_window window) {
+    const struct sg_positions next = sg_pattern_next(grammar, pattern, frame, low, high, window);
+    uint32_t best = SG_NONE, best_way = SG_NONE;
     for (uint32_t i = 0; i < pattern->count; i++) {
         const struct sg_position *position = &grammar->positions[pattern->first + i];
-        if (!has(&next, i) || position->distance >= best_distance) continue;
-        best_distance = position->distance;
+        if (!has(&next, i) || way(position, window) >= best_way) continue;
+        best_way = way(position, window);
         best = smallest(grammar, position, low, high);
     }
     return best;

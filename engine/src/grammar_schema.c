@@ -299,9 +299,11 @@ static uint16_t compile_string(struct compiler *c, const struct keywords *k, con
         fail_at(c, (enum sg_status)status, trail, pattern);
         return index;
     }
-    const uint32_t shortest = c->grammar->patterns[node->pattern].shortest;
-    if (node->min > shortest) fail_at(c, SG_STATUS_GRAMMAR_UNSUPPORTED, trail, k->at[MIN_LENGTH]);
-    node->min = 0; /* the pattern sees to it */
+    const struct sg_pattern *made = &c->grammar->patterns[node->pattern];
+    if (node->min <= made->shortest) node->min = 0; /* the pattern sees to it */
+    else if (node->min > SG_LENGTHS_MAX || made->count > SG_LENGTHS_MAX + 1) {
+        fail_at(c, SG_STATUS_GRAMMAR_LIMIT, trail, k->at[MIN_LENGTH]);
+    }
     return index;
 }
 

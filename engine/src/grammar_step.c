@@ -205,30 +205,27 @@ static enum outcome step_object(const struct sg_grammar *grammar, struct sg_thre
     return byte == '"' ? TAKEN : DEAD;
 }
 
-/* Characters after the next one that the longest allowed string leaves room for; false if not even that one fits. */
-static bool room_behind(const struct sg_node *node, const struct sg_frame *frame, uint32_t *distance) {
-    *distance = node->max - frame->at - 1;
-    return frame->at < node->max;
-}
-
 bool sg_string_takes(const struct sg_grammar *grammar, const struct sg_node *node, const struct sg_frame *frame,
                      uint32_t low, uint32_t high) {
-    uint32_t distance;
-    if (!room_behind(node, frame, &distance)) return false;
+    if (frame->at >= node->max) return false;
     if (node->pattern == SG_NONE) return true;
-    const struct sg_positions next =
-        sg_pattern_next(grammar, &grammar->patterns[node->pattern], frame, low, high, distance);
+    const struct sg_positions next = sg_pattern_next(grammar, &grammar->patterns[node->pattern], frame, low, high,
+                                                     sg_window_behind(node, frame));
     return sg_positions_any(&next);
+}
+
+bool sg_string_may_close(const struct sg_grammar *grammar, const struct sg_node *node, const struct sg_frame *frame) {
+    if (frame->at < node->min) return false;
+    return node->pattern == SG_NONE || sg_pattern_accepts(&grammar->patterns[node->pattern], frame);
 }
 
 static enum outcome take_character(const struct sg_grammar *grammar, const struct sg_node *node,
                                    struct sg_frame *frame, uint32_t character) {
-    uint32_t distance;
-    if (!room_behind(node, frame, &distance)) return DEAD;
+    if (!sg_string_takes(grammar, node, frame, character, character)) return DEAD;
     struct sg_positions next = {0};
     if (node->pattern != SG_NONE) {
-        next = sg_pattern_next(grammar, &grammar->patterns[node->pattern], frame, character, character, distance);
-        if (!sg_positions_any(&next)) return DEAD;
+        next = sg_pattern_next(grammar, &grammar->patterns[node->pattern], frame, character, character,
+                               sg_window_behind(node, frame));
     }
     *frame = (struct sg_frame){.node = frame->node, .phase = SG_STRING_BODY, .at = frame->at + 1};
     memcpy(frame->set, next.bits, sizeof frame->set);
@@ -322,8 +319,7 @@ static enum outcome step_string(const struct sg_grammar *grammar, struct sg_thre
     }
     if (byte == '"') {
         thread->depth--;
-        if (frame->at < node->min) return DEAD;
-        return node->pattern == SG_NONE || sg_pattern_accepts(&grammar->patterns[node->pattern], frame) ? TAKEN : DEAD;
+        return sg_string_may_close(grammar, node, frame) ? TAKEN : DEAD;
     }
     if (byte == '\\') return take_backslash(grammar, node, frame);
     if (byte < 0x20) return DEAD;

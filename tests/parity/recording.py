@@ -21,7 +21,7 @@ from builder.reference.answers import Answer
 from builder.reference.dispatcher import Dispatcher, Family, Member, ModelSource
 from builder.reference.prompts import PromptTemplate
 from builder.reference.telemetry import RouteRecord
-from builder.runtime.interface import Detokenizer, Model, ModelInfo, Sampling, Session
+from builder.runtime.interface import Detokenizer, Grammar, Model, ModelInfo, Sampling, Session
 
 CONVERSATIONS = Path(__file__).with_name("conversations.json")
 
@@ -126,6 +126,9 @@ class _RecordingModel:
     def detokenizer(self) -> Detokenizer:
         return self._model.detokenizer()
 
+    def grammar(self, tools: str) -> Grammar:
+        return self._model.grammar(tools)
+
     def session(self, capacity_tokens: int) -> Session:
         log = SessionLog(self._member)
         self._logs.append(log)
@@ -153,9 +156,9 @@ class _RecordingSession:
         self._log.scores.append((list(ids), score))
         return score
 
-    def sample(self, sampling: Sampling) -> int:
+    def sample(self, sampling: Sampling, grammar: Grammar | None = None, room_tokens: int = 0) -> int:
         self._log.logits.append(self._session.logits())
-        self._log.drawn_ids.append(self._session.sample(sampling))
+        self._log.drawn_ids.append(self._session.sample(sampling, grammar, room_tokens))
         return self._log.drawn_ids[-1]
 
     def mark(self) -> None:

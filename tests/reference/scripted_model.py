@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from builder.errors import SessionError
-from builder.runtime.interface import ModelInfo, Sampling
+from builder.runtime.interface import Grammar, ModelInfo, Sampling
 
 MARKERS = (
     "<eos>",
@@ -42,6 +42,7 @@ class ScriptedModel:
         self.log_probabilities = dict(log_probabilities or {})
         self.fails_with = fails_with
         self.sessions: list[ScriptedSession] = []
+        self.grammars: list[str] = []
         self.info = ModelInfo(
             tag=0x05E12A84,
             vocab_count=0x110000,
@@ -75,6 +76,10 @@ class ScriptedModel:
     def detokenizer(self) -> ScriptedDetokenizer:
         return ScriptedDetokenizer(self)
 
+    def grammar(self, tools: str) -> ScriptedGrammar:
+        self.grammars.append(tools)
+        return ScriptedGrammar()
+
     def session(self, capacity_tokens: int) -> ScriptedSession:
         session = ScriptedSession(self, capacity_tokens)
         self.sessions.append(session)
@@ -92,6 +97,19 @@ class ScriptedDetokenizer:
 
     def flush(self) -> str:
         return ""
+
+
+class ScriptedGrammar:
+    """Allows what the script says, whatever it is."""
+
+    def reset(self) -> None:
+        pass
+
+    def accept(self, token_id: int) -> None:
+        pass
+
+    def allowed(self, room_tokens: int) -> np.ndarray:
+        raise AssertionError("not used")
 
 
 class ScriptedSession:
@@ -119,7 +137,7 @@ class ScriptedSession:
     def score(self, ids: Sequence[int]) -> float:
         return self.model.log_probabilities[self.model.decode(ids)]
 
-    def sample(self, sampling: Sampling) -> int:
+    def sample(self, sampling: Sampling, grammar: Grammar | None = None, room_tokens: int = 0) -> int:
         self.samplings.append(sampling)
         sampling.random_state += 1
         answer = self.model.encode(self.model.answer(self.prompt))
