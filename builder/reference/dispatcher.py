@@ -14,7 +14,7 @@ from typing import Protocol
 from builder.errors import SaguaroError, SessionError
 from builder.reference.answers import Answer, error_answer, read_answer
 from builder.reference.generation import generate, never
-from builder.reference.prompts import PromptTemplate, clean_conversation, fit_prompt
+from builder.reference.prompts import PromptTemplate, clean_conversation, count_fixed, fit_prompt
 from builder.reference.router import BASE_INDEX, choose, score_candidates
 from builder.reference.telemetry import Reason, RouteLog, RouteRecord
 from builder.runtime.interface import Model, Sampling
@@ -202,6 +202,7 @@ def _answer(model: Model, member: Member, turns: Sequence[str], request: _Reques
         member.max_new_tokens,
         replace(request.sampling),
         grammar=grammar,
+        pinned=count_fixed(model, member.prompt, prompt_ids),
         on_token=lambda token_id: request.listener.text(detokenizer.push(token_id)),
         stopped=request.stopped,
     )
@@ -215,6 +216,7 @@ def _answer(model: Model, member: Member, turns: Sequence[str], request: _Reques
         error_code=reading.error_code,
         function_calls=reading.function_calls,
         reasoning=reading.reasoning,
+        confidence=made.confidence,
         prefill_tps=_rate(len(prompt_ids), made.prefill_seconds),
         decode_tps=_rate(len(made.token_ids), made.decode_seconds),
         peak_ram_mb=round(model.memory_bytes / 1e6, 1),

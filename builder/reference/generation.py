@@ -14,7 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from builder.reference.answers import StopReason
-from builder.runtime.interface import Grammar, Model, Sampling
+from builder.runtime.interface import Grammar, Model, Sampling, Session
+
+CONFIDENCE = "confidence"
+"""The head that judges an answer."""
 
 
 def never() -> bool:
@@ -36,6 +39,8 @@ class Generation:
     decode_seconds: float
     logits: NDArray[np.float32] | None
     """(steps, logit_count) f32 that each step chose from, the stopping one included; None if not kept."""
+    confidence: float | None = None
+    """What the confidence head makes of prompt and answer; None without one, or if the answer has no end."""
 
 
 def generate(
@@ -45,6 +50,7 @@ def generate(
     sampling: Sampling,
     *,
     grammar: Grammar | None = None,
+    pinned: int = 0,
     on_token: Callable[[int], None] = nobody,
     stopped: Callable[[], bool] = never,
     keep_logits: bool = False,
@@ -52,11 +58,13 @@ def generate(
     """Answer `prompt_ids` from a fresh cache. `sampling.random_state` moves on; raises `SessionError`
     (context_full).
 
+    The first `pinned` ids stay visible behind the KV window of generation 2.
     `stopped` is asked before each token; `on_token` gets each id that is kept, as soon as it is chosen. A
     `grammar` of the same model holds the answer's calls to its tools.
     """
     capacity = min(model.info.max_seq_len, len(prompt_ids) + max_new_tokens)
-    session = model.session(capacity)
+    session = model.session(capacity, tuple(head for head in model.info.heads if head == CONFIDENCE))
+    session.pin(pinned)
     started = time.perf_counter()
     session.append(prompt_ids)
     prefilled = time.perf_counter()
@@ -88,4 +96,14 @@ def generate(
         session.append([token_id])
     finished = time.perf_counter()
     logits = np.stack(rows) if keep_logits else None
-    return Generation(token_ids, stop_reason, prefilled - started, finished - prefilled, logits)
+    answer_ids = [*prompt_ids, *token_ids]
+    confidence = _confidence(model, session, answer_ids, capacity) if stop_reason == "stop" else None
+    return Generation(token_ids, stop_reason, prefilled - started, finished - prefilled, logits, confidence)
+
+
+def _confidence(model: Model, session: Session, ids: Sequence[int], capacity: int) -> float | None:
+    """The head hears the whole answer: an id that ended it was drawn and not yet appended."""
+    if CONFIDENCE not in model.info.heads or len(ids) > capacity:
+        return None
+    session.append(ids[session.position :])
+    return float(session.head(CONFIDENCE)[0])

@@ -7,6 +7,7 @@ Does not know: who routes, how text is encoded, torch.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -48,11 +49,23 @@ def clean_conversation(turns: Sequence[str]) -> list[str]:
 
 def render_prompt(template: PromptTemplate, turns: Sequence[str], context_turns: int) -> str:
     """The prompt's text for cleaned `turns`, showing at most `context_turns` of the earlier ones."""
-    system = f"<|im_start|>system\n{template.system}<|im_end|>\n" if template.system else ""
-    tools = f"<tools>{template.tools}</tools>\n" if template.tools else ""
     earlier = turns[:-1][-context_turns:] if context_turns > 0 else []
     context = "<context>" + "\n".join(earlier) + "</context>\n" if earlier else ""
-    return f"{system}<|im_start|>user\n{tools}{context}{turns[-1]}<|im_end|>\n<|im_start|>assistant\n"
+    return f"{fixed_part(template)}\n{context}{turns[-1]}<|im_end|>\n<|im_start|>assistant\n"
+
+
+def fixed_part(template: PromptTemplate) -> str:
+    """How every prompt begins, whatever the turns: system text and tools."""
+    system = f"<|im_start|>system\n{template.system}<|im_end|>\n" if template.system else ""
+    tools = f"\n<tools>{template.tools}</tools>" if template.tools else ""
+    return f"{system}<|im_start|>user{tools}"
+
+
+def count_fixed(model: Model, template: PromptTemplate, prompt_ids: Sequence[int]) -> int:
+    """How many of the prompt's ids are its fixed part's."""
+    fixed = [model.info.bos_id, *model.encode(well_formed(fixed_part(template)))]
+    shared = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(fixed, prompt_ids, strict=False))
+    return sum(1 for _ in shared)
 
 
 def fit_prompt(model: Model, template: PromptTemplate, turns: Sequence[str], room_tokens: int) -> list[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from builder.reference.prompts import PromptTemplate, fit_prompt
+from builder.reference.prompts import PromptTemplate, count_fixed, fit_prompt
 from builder.runtime.interface import Model
 
 BASE_INDEX = 0
@@ -37,6 +37,7 @@ def score_candidates(
     room_tokens = max(map(len, calls))
     prompt = fit_prompt(model, template, turns, room_tokens)
     session = model.session(len(prompt) + room_tokens)
+    session.pin(count_fixed(model, template, prompt))
     session.append(prompt)
     logs = [session.score(call) for call in calls]
     return [log - logs[BASE_INDEX] for log in logs]

@@ -119,6 +119,13 @@ class Session(Protocol):
         """
         ...
 
+    def pin(self, token_count: int) -> None:
+        """Keep the first tokens visible behind the KV window of generation 2; call it before appending them.
+
+        Raises `UsageError` (bad_argument) for a negative number and beyond the capacity.
+        """
+        ...
+
     def mark(self) -> None:
         """Remember the present state (one mark per session)."""
         ...

@@ -129,10 +129,10 @@ class _RecordingModel:
     def grammar(self, tools: str) -> Grammar:
         return self._model.grammar(tools)
 
-    def session(self, capacity_tokens: int) -> Session:
+    def session(self, capacity_tokens: int, heads: Sequence[str] = ()) -> Session:
         log = SessionLog(self._member)
         self._logs.append(log)
-        return _RecordingSession(self._model.session(capacity_tokens), log)
+        return _RecordingSession(self._model.session(capacity_tokens, heads), log)
 
 
 class _RecordingSession:
@@ -160,6 +160,12 @@ class _RecordingSession:
         self._log.logits.append(self._session.logits())
         self._log.drawn_ids.append(self._session.sample(sampling, grammar, room_tokens))
         return self._log.drawn_ids[-1]
+
+    def head(self, name: str) -> NDArray[np.float32]:
+        return self._session.head(name)
+
+    def pin(self, token_count: int) -> None:
+        self._session.pin(token_count)
 
     def mark(self) -> None:
         self._session.mark()

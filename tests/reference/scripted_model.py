@@ -37,6 +37,7 @@ class ScriptedModel:
         log_probabilities: Mapping[str, float] | None = None,
         max_seq_len: int = 10_000,
         fails_with: Exception | None = None,
+        heads: tuple[str, ...] = (),
     ) -> None:
         self.answer = (lambda prompt: answer) if isinstance(answer, str) else answer
         self.log_probabilities = dict(log_probabilities or {})
@@ -61,6 +62,7 @@ class ScriptedModel:
             think_close_id=END_THINK,
             tool_call_open_id=CALL,
             tool_call_close_id=END_CALL,
+            heads=heads,
         )
 
     def encode(self, text: str) -> list[int]:
@@ -80,8 +82,8 @@ class ScriptedModel:
         self.grammars.append(tools)
         return ScriptedGrammar()
 
-    def session(self, capacity_tokens: int) -> ScriptedSession:
-        session = ScriptedSession(self, capacity_tokens)
+    def session(self, capacity_tokens: int, heads: Sequence[str] = ()) -> ScriptedSession:
+        session = ScriptedSession(self, capacity_tokens, heads)
         self.sessions.append(session)
         return session
 
@@ -115,8 +117,9 @@ class ScriptedGrammar:
 class ScriptedSession:
     """The first append is the prompt; what follows is the answer so far."""
 
-    def __init__(self, model: ScriptedModel, capacity: int) -> None:
-        self.model, self.capacity = model, capacity
+    def __init__(self, model: ScriptedModel, capacity: int, heads: Sequence[str]) -> None:
+        self.model, self.capacity, self.heads = model, capacity, heads
+        self.pinned = 0
         self.ids: list[int] = []
         self.prompt = ""
         self.samplings: list[Sampling] = []
@@ -145,6 +148,14 @@ class ScriptedSession:
         if self.model.fails_with is not None and said >= len(answer):
             raise self.model.fails_with
         return answer[said] if said < len(answer) else IM_END
+
+    def head(self, name: str) -> np.ndarray:
+        """The head says how many ids it has heard, as a share of 1000."""
+        assert name in self.heads
+        return np.array([self.position / 1000], np.float32)
+
+    def pin(self, token_count: int) -> None:
+        self.pinned = token_count
 
     def mark(self) -> None:
         raise AssertionError("not used")

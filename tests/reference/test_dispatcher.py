@@ -68,6 +68,27 @@ def without_times(answer):
     return {**answer.to_json(), "prefill_tps": 0, "decode_tps": 0}
 
 
+def test_the_answer_carries_the_confidence_of_the_member_that_gave_it():
+    home = ScriptedModel(HOME_CALL, heads=("confidence",))
+    answer, _ = respond(shelf(home=home))
+    heard = answer.prompt_tokens + len(answer.token_ids)
+    assert answer.to_json()["confidence"] == answer.confidence == pytest.approx(heard / 1000)
+    assert respond(shelf())[0].confidence is None
+
+
+def test_system_text_and_tools_are_pinned_for_members_and_router():
+    prompt = PromptTemplate(system="be brief", tools="[home]", context_turns=2)
+    family = Family(FAMILY.base, (Member("home", prompt, 80), FAMILY.specialists[1]), FAMILY.router)
+    source = shelf()
+    Dispatcher(family, source).respond(["dim it", "light on"])
+    for member, fixed in (
+        ("home", "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\n<tools>[home]</tools>"),
+        ("router", "<|im_start|>user\n<tools>[all]</tools>"),
+    ):
+        model = source.models[member]
+        assert [session.pinned for session in model.sessions] == [len(model.encode("<bos>" + fixed))]
+
+
 def test_the_chosen_specialist_answers_with_its_own_prompt():
     source = shelf()
     answer, record = respond(source)

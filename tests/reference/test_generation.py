@@ -72,3 +72,27 @@ def test_logits_are_kept_for_every_choice_when_asked_for():
     assert made.logits is not None
     np.testing.assert_array_equal(made.logits[:, 0], [4, 5, 6])
     assert generate(model, model.encode("ask:"), 9, Sampling()).logits is None
+
+
+def confidence(script: str, **options) -> float | None:
+    model = ScriptedModel(script, max_seq_len=options.pop("max_seq_len", 1000), heads=("confidence",))
+    return generate(model, model.encode("ask:"), options.pop("room", 100), Sampling(), **options).confidence
+
+
+def test_the_confidence_head_hears_the_prompt_and_the_whole_answer():
+    """A scripted head says how many ids it heard; an end marker that is not kept is not heard."""
+    assert confidence("<tool_call>[]</tool_call>") == pytest.approx((4 + 4) / 1000)
+    assert confidence("hi<|im_end|>") == pytest.approx((4 + 2) / 1000)
+    assert confidence("") == pytest.approx(4 / 1000)
+
+
+def test_an_answer_without_an_end_has_no_confidence():
+    assert confidence("hello", room=3) is None
+    assert confidence("hello", stopped=lambda: True) is None
+    assert confidence("[]</tool_call>", max_seq_len=len("ask:") + 2) is None
+
+
+def test_without_the_head_there_is_no_confidence():
+    model = ScriptedModel("hi")
+    assert generate(model, model.encode("ask:"), 9, Sampling()).confidence is None
+    assert model.sessions[0].heads == ()

@@ -10,7 +10,9 @@ from builder.reference.prompts import (
     PromptTemplate,
     clean_conversation,
     clean_turn,
+    count_fixed,
     fit_prompt,
+    fixed_part,
     render_prompt,
 )
 from tests.reference.golden_cases import named
@@ -94,3 +96,13 @@ def test_a_prompt_that_cannot_fit_is_refused_with_both_numbers():
     assert caught.value.code == "context_full"
     assert f"takes {prompt_length('')} tokens" in str(caught.value)
     assert f"can take {prompt_length('') - 1}" in str(caught.value)
+
+
+@pytest.mark.parametrize("case", **named("prompts"))
+def test_every_prompt_begins_with_its_fixed_part(case):
+    template = PromptTemplate(**case["prompt"])
+    assert fixed_part(template) == case["fixed"]
+    model = ScriptedModel()
+    for text in case["texts"]:
+        prompt = [BOS, *model.encode(text)]
+        assert count_fixed(model, template, prompt) == 1 + len(model.encode(case["fixed"]))
