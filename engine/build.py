@@ -23,8 +23,10 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 ENGINE = Path(__file__).resolve().parent
 OUTPUT = ENGINE.parent / "builder" / "runtime"
 MODULES = {"maker": ("maker", False), "engine_relaxed": ("engine", True), "engine": ("engine", False)}
-"""Name -> file of exports in engine/wasm (unused code is left out), whether for relaxed SIMD: the patch maker, and
-what visitors run. `make` looks at the last one alone."""
+"""Name -> file of exports in engine/wasm (unused code is left out), whether for relaxed SIMD.
+
+The patch maker, and what visitors run; `make` looks at the last one alone.
+"""
 
 LANGUAGE = ["-std=c11", "-ffp-contract=off", "-fno-math-errno", "-Iinclude", "-Isrc"]
 WARNINGS = [
@@ -36,7 +38,7 @@ WASM = ["-target", "wasm32-wasi", "-mexec-model=reactor", "-msimd128", "-s"]
 CLANG = [sys.executable, "-m", "ziglang", "cc", *WASM]
 # zig's linker puts the stack below the data, so that an overflow traps at address 0 and overwrites nothing.
 WASM_LINK = ["-Wl,-z,stack-size=262144"]
-SPEED, SIZE = ["-O3"], ["-Os"]
+SPEED, SIZE = ["-O3"], ["-Os", "-fno-inline"]
 # Files that run once per model or per answer: half the bytes, and no one waits for them.
 SMALL = {
     *("detokenize", "directory", "encode", "engine", "error", "header", "heads", "host", "ladder", "maker"),
