@@ -1,12 +1,14 @@
 """Prefill and decode speed of the engine in wasmtime, node and Chromium, next to its peers on the same file.
 
-    python -m bench.engine [MODEL.cact] [--prompt-words 180] [--new-tokens 24] [--rounds 7] [--hosts] [--json]
+    python -m bench.engine [MODEL.cact] [--prompt-words 180] [--new-tokens 24] [--rounds 7]
+                           [--hosts] [--onnx] [--json]
 
 Without MODEL the demo base is exported first. Peers: needle-rs (native, one thread); with --hosts and a
 generation-2 file of the published geometry also the official WebAssembly engine, if SAGUARO_OFFICIAL_WASM is
-the path of its needle.wasm (needle2-runtime.js beside it). All take turns; times are processor time, which
-others hardly disturb; the least of the rounds counts. needle-rs tells no times: its prefill is an answer of
-one token, its decode what the longer answer takes more. The last line is one JSON document.
+the path of its needle.wasm (needle2-runtime.js beside it); with --onnx the exported model in ONNX Runtime,
+native and in Chromium (npm installs it into bench/node_modules). All take turns; times are processor time,
+which others hardly disturb; the least of the rounds counts. needle-rs tells no times: its prefill is an
+answer of one token, its decode what the longer answer takes more. The last line is one JSON document.
 """
 
 from __future__ import annotations
@@ -68,7 +70,9 @@ def needle_rs_seconds(generate: Callable[[int], list[int]], new_tokens: int) -> 
     return one, time.process_time() - started
 
 
-def measure(path: Path, query: str, new_tokens: int, rounds: int, *, hosts: bool = False) -> dict[str, Any]:
+def measure(
+    path: Path, query: str, new_tokens: int, rounds: int, *, hosts: bool = False, onnx: bool = False
+) -> dict[str, Any]:
     """Speeds by name of the runner, and what belongs to them."""
     data = path.read_bytes()
     engine = Engine()
@@ -90,9 +94,9 @@ def measure(path: Path, query: str, new_tokens: int, rounds: int, *, hosts: bool
     }
     runners[PEER] = Runner(partial(needle_rs_seconds, generate, new_tokens), rates)
     with ExitStack() as stack:
-        if hosts:
+        if hosts or onnx:
             per_repeat = len(model.encode(OFFICIAL_WORDS * 2)) - len(model.encode(OFFICIAL_WORDS))
-            runners |= stack.enter_context(host_runners(path, ids, new_tokens, per_repeat))
+            runners |= stack.enter_context(host_runners(path, ids, new_tokens, per_repeat, onnx=onnx))
         parts: dict[str, list[Sequence[float]]] = {name: [] for name in runners}
         for _ in range(rounds):
             for name, runner in runners.items():
@@ -133,6 +137,7 @@ def main() -> int:
     parser.add_argument("--new-tokens", type=int, default=24)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--hosts", action="store_true", help="node and Chromium too, and the official engine")
+    parser.add_argument("--onnx", action="store_true", help="--hosts, and the exported model in ONNX Runtime")
     parser.add_argument("--json", action="store_true", help="print the JSON line only")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -141,7 +146,8 @@ def main() -> int:
             export_family(load_family(DEMO), Path(folder))
             path = Path(folder) / "base.cact"
         query = query_of(arguments.prompt_words)
-        row = measure(path, query, arguments.new_tokens, arguments.rounds, hosts=arguments.hosts)
+        which = {"hosts": arguments.hosts, "onnx": arguments.onnx}
+        row = measure(path, query, arguments.new_tokens, arguments.rounds, **which)
     if not arguments.json:
         print_table(row)
     print(json.dumps(row))

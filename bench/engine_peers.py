@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bench.engine_hosts import Host, chromium_host, cpu_seconds, node_host
+from bench.engine_hosts import Chromium, Host, chromium_host, cpu_seconds, node_host
 from builder.cact.layout import TAG_82
 from builder.cact.reader import read_container
 from builder.cact.writer import blobs_of, write_container
@@ -48,9 +48,12 @@ def prefill_and_whole(prompt_tokens: int, new_tokens: int, seconds: Sequence[flo
 
 @contextmanager
 def host_runners(
-    path: Path, ids: list[int], new_tokens: int, tokens_per_repeat: int
+    path: Path, ids: list[int], new_tokens: int, tokens_per_repeat: int, *, onnx: bool
 ) -> Iterator[dict[str, Runner]]:
-    """Both modules in node and Chromium; the official engine where there is a copy and it reads the file."""
+    """Both modules in node and Chromium; the official engine where there is a copy and it reads the file.
+
+    `onnx` adds the exported model in ONNX Runtime.
+    """
     official = os.environ.get("SAGUARO_OFFICIAL_WASM")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -66,6 +69,10 @@ def host_runners(
                 runners[f"{where} official"] = _official(
                     where, host, path, folder, official, tokens_per_repeat
                 )
+            if onnx and isinstance(host, Chromium):
+                from bench.engine_onnx import onnx_runners  # heavy, and only where it is asked for
+
+                runners |= onnx_runners(host, path, ids, new_tokens)
         yield runners
 
 

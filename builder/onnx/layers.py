@@ -217,17 +217,18 @@ def engram_gate(x: Value, keys: Value, d_model: int) -> Value:
 class HyperConnection:
     """N residual lanes: how a layer reads them, writes to them, and how they mix.
 
-    The biases already say which lane is the layer's own.
+    `phi` (N + N + N * N, N * D), `a` and `b` are those of reading, writing and mixing side by side.
     """
 
     def __init__(self, streams: Value, w: Weights, header: Header) -> None:
         lanes = header.lane_count
         self._streams = streams  # (T, N, D)
         flat = unit_rms(streams.reshaped(0, lanes * header.d_model))  # (T, N * D)
-        pre, post, mix = linear(flat, w["phi"]).split(1, [lanes, lanes, lanes * lanes])
-        self._read = sigmoid(pre * w["a_pre"] + w["b_pre"]).reshaped(0, 1, lanes)
-        self._write = (sigmoid(post * w["a_post"] + w["b_post"]) * 2.0).reshaped(0, lanes, 1)
-        mix = mix.reshaped(0, lanes, lanes) * w["a_res"] + w["b_res"]
+        logits = linear(flat, w["phi"]) * w["a"] + w["b"]
+        read, write, mix = logits.split(1, [lanes, lanes, lanes * lanes])
+        self._read = sigmoid(read).reshaped(0, 1, lanes)
+        self._write = (sigmoid(write) * 2.0).reshaped(0, lanes, 1)
+        mix = mix.reshaped(0, lanes, lanes)
         for _ in range(SINKHORN_ROUNDS):  # towards rows and columns that sum to 1
             mix = mix.graph.op("LogSoftmax", mix, axis=2)
             mix = mix.graph.op("LogSoftmax", mix, axis=1)

@@ -60,20 +60,23 @@ def layer_weights(container: Container, layer: int) -> dict[str, Floats]:
 
 
 def connection_weights(container: Container) -> list[dict[str, Floats]]:
-    """The hyper-connection of each layer; the container stacks all layers in one tensor."""
+    """The hyper-connection of each layer; the container stacks all layers in one tensor.
+
+    Reading, writing and mixing stand side by side; the biases already say which lane is the layer's own.
+    """
     header = container.header
     layers, lanes = header.layer_count, header.lane_count
     own_lane = np.eye(lanes, dtype=np.float32)[np.arange(layers) % lanes]  # (L, N)
-    stacked = {name: tensor(container, f"mhc_{name}") for name in ("b_pre", "b_post", "b_res")}
-    stacked["b_pre"] += OWN_LANE_LOGIT * (2 * own_lane - 1)
-    stacked["b_post"] += OWN_LANE_LOGIT * (own_lane - 1)
-    stacked |= {name: tensor(container, f"mhc_{name}")[:, None] for name in ("a_pre", "a_post", "a_res")}
-    phis = [tensor(container, f"mhc_phi_{name}") for name in ("pre", "post", "res")]
-    stacked["phi"] = np.concatenate([p.reshape(layers, -1, lanes * header.d_model) for p in phis], axis=1)
-    return [
-        {name: np.ascontiguousarray(values[layer]) for name, values in stacked.items()}
-        for layer in range(layers)
-    ]
+    none = np.zeros((layers, lanes * lanes), np.float32)
+    offsets: list[Floats] = [OWN_LANE_LOGIT * (2 * own_lane - 1), OWN_LANE_LOGIT * (own_lane - 1), none]
+    parts: dict[str, list[Floats]] = {"phi": [], "a": [], "b": []}
+    for name, offset in zip(("pre", "post", "res"), offsets, strict=True):
+        biases = tensor(container, f"mhc_b_{name}").reshape(layers, -1) + offset
+        parts["phi"].append(tensor(container, f"mhc_phi_{name}").reshape(layers, -1, lanes * header.d_model))
+        parts["a"].append(np.repeat(tensor(container, f"mhc_a_{name}")[:, None], biases.shape[1], axis=1))
+        parts["b"].append(biases)
+    stacked = {name: np.concatenate(values, axis=1) for name, values in parts.items()}
+    return [{name: values[layer] for name, values in stacked.items()} for layer in range(layers)]
 
 
 def permutations(container: Container) -> dict[str, npt.NDArray[np.int64]]:
