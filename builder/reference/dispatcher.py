@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from builder.errors import SaguaroError, SessionError
+from builder.errors import GrammarError, SaguaroError, SessionError
 from builder.reference.answers import Answer, error_answer, read_answer
 from builder.reference.generation import generate, never
 from builder.reference.prompts import PromptTemplate, clean_conversation, count_fixed, fit_prompt
@@ -139,7 +139,7 @@ class Dispatcher:
             answer = _answer(model, member, turns, request)
         except SaguaroError as error:
             request.listener.unavailable(member.id, error)
-            return None, "context_full" if error.code == "context_full" else "worker_lost"
+            return None, _reason_of(error)
         if answer.stop_reason == "length":
             return None, "answer_truncated"
         if not answer.success and answer.stop_reason != "aborted":
@@ -188,6 +188,13 @@ _OPEN_REASONS: dict[str, Reason] = {
     "out_of_memory": "over_budget",
     "worker_lost": "worker_lost",
 }
+
+
+def _reason_of(error: SaguaroError) -> Reason:
+    """Why a member that could be opened gave no answer."""
+    if error.code == "context_full":
+        return "context_full"
+    return "member_unavailable" if isinstance(error, GrammarError) else "worker_lost"
 
 
 def _answer(model: Model, member: Member, turns: Sequence[str], request: _Request) -> Answer:

@@ -20,12 +20,13 @@ function makeModel() {
     startSampling: () => {},
     append: (ids) => appended.push(ids.length),
     sample: () => 9,
+    accept: () => {},
     detokenize: () => 'a',
     flushText: () => '',
   };
 }
 
-const REQUEST = { prompts: ['hi'], maxNewTokens: 50, sampling: null, trace: false };
+const REQUEST = { prompts: ['hi'], tools: '', maxNewTokens: 50, sampling: null, trace: false };
 
 /** What a worker that aborts after `breaths` looks at its messages has done. */
 async function abortedAfter(breaths) {

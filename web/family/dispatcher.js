@@ -29,6 +29,7 @@ import { completeSampling } from './sampling.js';
 /**
  * @typedef {object} GenerateWork
  * @property {string[]} prompts the first one that fits is used
+ * @property {string} tools
  * @property {number} maxNewTokens
  * @property {Sampling} sampling
  * @property {boolean} trace
@@ -155,6 +156,7 @@ async function answerWithBase(manifest, team, conversation, options) {
 async function ask(manifest, team, spec, conversation, options) {
   const work = {
     prompts: promptChoices(spec.prompt, conversation),
+    tools: spec.prompt.tools,
     maxNewTokens: /** @type {number} */ (spec.max_new_tokens),
     sampling: completeSampling(options.sampling),
     trace: options.trace === true,

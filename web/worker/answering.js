@@ -25,14 +25,14 @@ const LINE_END = '\n';
 
 /**
  * @param {Model} model
- * @param {Pick<GenerateRequest, 'prompts' | 'maxNewTokens' | 'sampling' | 'trace'>} request
+ * @param {Pick<GenerateRequest, 'prompts' | 'tools' | 'maxNewTokens' | 'sampling' | 'trace'>} request
  * @param {Control} control
  * @returns {Promise<Generation>}
  */
-export async function generate(model, { prompts, maxNewTokens, sampling, trace }, control) {
+export async function generate(model, { prompts, tools, maxNewTokens, sampling, trace }, control) {
   const prompt = await fit(model, prompts, maxNewTokens, control);
   const start = performance.now();
-  model.openSession(prompt.length + maxNewTokens);
+  model.openSession(prompt.length + maxNewTokens, tools);
   model.startSampling(sampling);
   const answer = { text: '', tokenIds: /** @type {number[]} */ ([]), logitsSha256: /** @type {string[]} */ ([]) };
   const isFilled = await prefill(model, prompt, control);
@@ -63,8 +63,9 @@ async function decode(model, maxNewTokens, trace, answer, control) {
   const { eos_id: eos, im_end_id: imEnd, tool_call_close_id: callClose } = model.info;
   for (;;) {
     if (trace) answer.logitsSha256.push(model.logitsSha256());
-    const id = model.sample();
+    const id = model.sample(maxNewTokens - answer.tokenIds.length);
     if (id === eos || id === imEnd) return 'stop';
+    model.accept(id);
     answer.tokenIds.push(id);
     const text = model.detokenize(id);
     answer.text += text;

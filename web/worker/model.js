@@ -55,6 +55,8 @@ export class Model {
   #desk;
   /** @type {Address} */
   #session = 0;
+  /** Of the answer under way, where its tools are declared. @type {Address} */
+  #grammar = 0;
   #longestPieceBytes = 0;
 
   /**
@@ -112,15 +114,38 @@ export class Model {
     return [...this.#engine.words(ids, this.#engine.word(this.#desk.out))];
   }
 
-  /** A fresh cache for this many tokens. @param {number} capacityTokens */
-  openSession(capacityTokens) {
+  /**
+   * A fresh cache for this many tokens, and the grammar of the tools unless they are empty.
+   * @param {number} capacityTokens @param {string} [tools] JSON
+   */
+  openSession(capacityTokens, tools = '') {
+    const text = new TextEncoder().encode(tools);
+    const grammarBytes = text.length > 0 ? this.#measureGrammar(text) : 0;
     this.#engine.check('sg_session_measure', this.#model, capacityTokens, this.#desk.out);
-    const bytes = this.#engine.word(this.#desk.out);
-    const memory = this.#workspace.take(bytes);
-    this.#engine.check('sg_session_open', this.#model, capacityTokens, memory, bytes, this.#desk.out);
+    const sessionBytes = this.#engine.word(this.#desk.out);
+    const memory = this.#workspace.take(sessionBytes + grammarBytes + text.length);
+    const grammar = memory + sessionBytes;
+    this.#grammar = grammarBytes > 0 ? this.#openGrammar(text, grammar, grammarBytes) : 0;
+    this.#engine.check('sg_session_open', this.#model, capacityTokens, memory, sessionBytes, this.#desk.out);
     this.#session = this.#engine.word(this.#desk.out);
     this.#engine.check('sg_session_set_numerics', this.#session, this.#numerics);
     this.#engine.call('sg_detokenizer_init', this.#desk.detokenizer);
+  }
+
+  /** @param {Uint8Array} text */
+  #measureGrammar(text) {
+    const at = this.#workspace.take(text.length);
+    this.#engine.bytes(at, text.length).set(text);
+    this.#engine.check('sg_grammar_measure', this.#model, at, text.length, this.#desk.out);
+    return 16 * Math.ceil(this.#engine.word(this.#desk.out) / 16);
+  }
+
+  /** The text lies behind the grammar, and only as long as it is read. @param {Uint8Array} text @param {Address} memory @param {number} bytes */
+  #openGrammar(text, memory, bytes) {
+    const at = memory + bytes;
+    this.#engine.bytes(at, text.length).set(text);
+    this.#engine.check('sg_grammar_open', this.#model, at, text.length, memory, bytes, this.#desk.out);
+    return this.#engine.word(this.#desk.out);
   }
 
   /** @param {readonly number[]} ids */
@@ -143,10 +168,20 @@ export class Model {
     this.#engine.setLong(this.#desk.sampling + 16, seed);
   }
 
-  /** The next id, drawn from the present logits; moves the random stream. */
-  sample() {
-    this.#engine.check('sg_session_sample', this.#session, this.#desk.sampling, this.#desk.out);
-    return this.#engine.word(this.#desk.out);
+  /**
+   * The next id, drawn from the present logits; moves the random stream. With a grammar: one that it allows.
+   * @param {number} roomTokens ids that the answer may still keep, this one included
+   */
+  sample(roomTokens) {
+    const { sampling, out } = this.#desk;
+    if (this.#grammar === 0) this.#engine.check('sg_session_sample', this.#session, sampling, out);
+    else this.#engine.check('sg_session_sample_allowed', this.#session, this.#grammar, roomTokens, sampling, out);
+    return this.#engine.word(out);
+  }
+
+  /** Tells the grammar that the answer keeps the id. @param {number} id */
+  accept(id) {
+    if (this.#grammar !== 0) this.#engine.check('sg_grammar_accept', this.#grammar, id);
   }
 
   /** Text that is certain with this id. @param {number} id */

@@ -46,11 +46,12 @@ export interface CopyRequest {
   bytes: number;
 }
 
-/** The first of `prompts` that leaves room for the answer is used. */
+/** The first of `prompts` that leaves room for the answer is used. Calls are held to `tools` unless that is empty. */
 export interface GenerateRequest {
   type: 'generate';
   id: number;
   prompts: string[];
+  tools: string;
   maxNewTokens: number;
   sampling: Sampling;
   trace: boolean;
