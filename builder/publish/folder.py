@@ -121,7 +121,7 @@ def files_of(folder: Path, manifest: Manifest) -> list[str]:
     """Every immutable file that belongs to a release: parts, engine, and what lies in its app folder."""
     parts = [part.path for part in manifest.parts]
     app = [path for path in site_files(folder) if path.startswith(manifest.app.path + "/")]
-    return list(dict.fromkeys([*parts, manifest.engine.path, *app]))
+    return list(dict.fromkeys([*parts, *(module.path for module in manifest.engine.modules), *app]))
 
 
 def _previous(folder: Path, present: bytes | None, coming: bytes) -> bytes | None:

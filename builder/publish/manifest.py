@@ -183,17 +183,28 @@ class Container(_Record):
     generation: Literal[2, 3]
 
 
-class Engine(_Record):
-    """The WebAssembly module that rebuilds and runs the members."""
+class Module(_Record):
+    """One WebAssembly file."""
 
     path: str
     bytes: int = Field(ge=8, le=PART_BYTES_MAX)
     sha256: Sha256
-    abi: int = Field(ge=1, le=2**32 - 1)
 
     @model_validator(mode="after")
-    def _name_is_hash(self) -> Engine:
+    def _name_is_hash(self) -> Module:
         return _require(self, "path", self.path, engine_path(self.sha256))
+
+
+class Engine(Module):
+    """The module that rebuilds and runs the members, and its faster twin for browsers with relaxed SIMD."""
+
+    abi: int = Field(ge=1, le=2**32 - 1)
+    relaxed: Module | None = None
+
+    @property
+    def modules(self) -> tuple[Module, ...]:
+        """The files of which a visitor takes one."""
+        return (self, self.relaxed) if self.relaxed else (self,)
 
 
 class App(_Record):

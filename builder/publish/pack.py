@@ -6,6 +6,7 @@ Knows nothing of: terminals, how each thing is made. Source: docs/publish.md.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
@@ -17,7 +18,7 @@ from builder.errors import UsageError
 from builder.family.family import Family, Member
 from builder.publish.cache import Cache, Made
 from builder.publish.canonical import DECIMALS_MAX
-from builder.publish.engine_file import EngineFile, maker_sha256, read_engine
+from builder.publish.engine_file import EngineFile, maker_sha256, read_engines
 from builder.publish.folder import MANIFEST, Written, read_present, write_release
 from builder.publish.manifest import app_path, engine_path, read_manifest, write_manifest
 from builder.publish.members import Delivered, MemberMaker, step_count
@@ -122,15 +123,15 @@ def pack(family: Family, out: Path, options: Options, progress: Progress) -> Rep
     read_present(out)
     page = read_page(options.web_folder)
     build_page(page, NO_RELEASE)
-    engine = read_engine()
+    engines = read_engines(options.numerics)
     earlier = [(where, open_previous(where)) for where in options.previous]
     cache = Cache(options.cache_folder)
     with cache.in_use():
         steps = Steps(cache, progress, step_count(family) + len(earlier))
-        patches = PatchMaker(steps, [engine.sha256, maker_sha256()], options.effort)
+        patches = PatchMaker(steps, [engines[0].sha256, maker_sha256()], options.effort)
         delivered = MemberMaker(family, steps, patches, jobs=options.jobs).deliver()
         upgrades = UpgradeMaker(delivered[0].whole, patches, cache).make(earlier)
-        report = _publish(family, out, options, page, engine, delivered, upgrades, steps)
+        report = _publish(family, out, options, page, engines, delivered, upgrades, steps)
     cache.prune()
     return report
 
@@ -140,14 +141,14 @@ def _publish(
     out: Path,
     options: Options,
     page: PageSource,
-    engine: EngineFile,
+    engines: Sequence[EngineFile],
     delivered: list[Delivered],
     upgrades: list[Upgraded],
     steps: Steps,
 ) -> Report:
     parts = {item.member.id: cut(item.travels.path, options.part_bytes) for item in delivered}
     cuts = [cut(item.patch.path, options.part_bytes) if item.patch else [] for item in upgrades]
-    fields = _fields(family, delivered, parts, page, engine)
+    fields = _fields(family, delivered, parts, page, engines)
     entries = [
         _upgrade_entry(item, item.patch, pieces)
         for item, pieces in zip(upgrades, cuts, strict=True)
@@ -159,7 +160,7 @@ def _publish(
     files = build_page(page, release)
     groups = [*parts.values(), *cuts]
     immutable: dict[str, bytes | PartSource] = {part.path: part for group in groups for part in group}
-    immutable[engine_path(engine.sha256)] = engine.data
+    immutable |= {engine_path(engine.sha256): engine.data for engine in engines}
     immutable |= {path: data for path, data in files.items() if "/" in path}
     replaced = {path: data for path, data in files.items() if "/" not in path} | {MANIFEST: manifest}
     written = write_release(out, immutable, replaced, keep_previous=options.keep_previous)
@@ -170,7 +171,7 @@ def _publish(
         members=tuple(_cost(item, parts[item.member.id]) for item in delivered),
         upgrades=tuple(map(_upgrade_cost, upgrades, repeat(delivered[0]), cuts)),
         page_bytes=sum(map(len, files.values())),
-        engine_bytes=len(engine.data),
+        engine_bytes=max(len(engine.data) for engine in engines),
         manifest_bytes=len(manifest),
         written=written,
         made=tuple(sorted(steps.made)),
@@ -217,7 +218,7 @@ def _fields(
     delivered: list[Delivered],
     parts: dict[str, list[PartSource]],
     page: PageSource,
-    engine: EngineFile,
+    engines: Sequence[EngineFile],
 ) -> dict[str, Any]:
     """The manifest's fields (docs/formats/manifest.md)."""
     header = read_container(delivered[0].whole.path).header
@@ -227,16 +228,20 @@ def _fields(
         "title": family.title,
         "container": {"tag": f"{header.tag:#010x}", "generation": header.generation},
         "app": {"path": app_path(page.sha256), "sha256": page.sha256},
-        "engine": {
-            "path": engine_path(engine.sha256),
-            "bytes": len(engine.data),
-            "sha256": engine.sha256,
-            "abi": engine.abi,
-        },
+        "engine": _engine_entry(*engines),
         **{role: entry for role, entry in entries if role != "specialist"},
         "specialists": [entry for role, entry in entries if role == "specialist"],
         **({"examples": list(family.examples)} if family.examples else {}),
     }
+
+
+def _engine_entry(plain: EngineFile, relaxed: EngineFile | None = None) -> dict[str, Any]:
+    twin = {"relaxed": _module_entry(relaxed)} if relaxed else {}
+    return {**_module_entry(plain), "abi": plain.abi, **twin}
+
+
+def _module_entry(engine: EngineFile) -> dict[str, Any]:
+    return {"path": engine_path(engine.sha256), "bytes": len(engine.data), "sha256": engine.sha256}
 
 
 def _entry(item: Delivered, parts: list[PartSource]) -> dict[str, Any]:

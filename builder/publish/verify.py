@@ -144,9 +144,9 @@ class _Checks:
         return all(self._good[part.path] for part in delivery.parts)
 
     def _engine(self, manifest: Manifest) -> None:
-        engine = manifest.engine
-        self._needed.add(engine.path)
-        self._attempt(self._site.file_bytes, engine.path, engine.sha256, engine.bytes)
+        for module in manifest.engine.modules:
+            self._needed.add(module.path)
+            self._attempt(self._site.file_bytes, module.path, module.sha256, module.bytes)
 
     def _read(self, name: str) -> bytes | None:
         path = self._folder / name

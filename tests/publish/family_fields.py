@@ -68,6 +68,11 @@ def family_fields() -> dict[str, Any]:
             "bytes": 5000,
             "sha256": sha("engine"),
             "abi": 2,
+            "relaxed": {
+                "path": f"engine.{sha('relaxed')[:12]}.wasm",
+                "bytes": 6000,
+                "sha256": sha("relaxed"),
+            },
         },
         "base": base,
         "router": router,

@@ -21,7 +21,7 @@ from builder.family.export import Exporters
 from builder.family.family import load_family
 from builder.publish import pack as pack_module
 from builder.publish import patches
-from builder.publish.engine_file import read_engine
+from builder.publish.engine_file import read_engines
 from builder.publish.folder import site_files
 from builder.publish.manifest import PART_BYTES_MAX, read_manifest
 from builder.publish.pack import Options, pack
@@ -69,7 +69,7 @@ def test_manifest_says_what_the_family_file_says(site: Path) -> None:
     assert [specialist.max_new_tokens for specialist in manifest.specialists] == [128, 32]
     assert manifest.router is not None
     assert json.loads(manifest.router.prompt.tools)[1] == {"name": "media", "description": "music"}
-    assert manifest.engine.sha256 == hashlib.sha256(read_engine().data).hexdigest()
+    assert manifest.engine.sha256 == hashlib.sha256(read_engines("exact")[0].data).hexdigest()
 
 
 def test_parts_are_cut_at_the_size_asked_for(site: Path) -> None:
@@ -139,10 +139,10 @@ def test_other_part_size_or_title_makes_no_model_again(house: House, tmp_path: P
 def test_other_engine_makes_the_patches_again(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = read_engine()
+    (engine,) = read_engines("exact")
     data = engine.data + b"\x00\x03\x02no"  # A custom section changes the file and not what it does.
     other = dataclasses.replace(engine, data=data, sha256=hashlib.sha256(data).hexdigest())
-    monkeypatch.setattr(pack_module, "read_engine", lambda: other)
+    monkeypatch.setattr(pack_module, "read_engines", lambda numerics: (other,))
     monkeypatch.setattr(patches, "make_patch", lambda base, target, **options: target)
     monkeypatch.setattr(patches, "apply_patch", lambda base, patch: patch)
     assert len(house.pack(tmp_path / "site").made) == 3
@@ -241,6 +241,22 @@ def test_publisher_chooses_the_numerics(house: House, tmp_path: Path) -> None:
     report = house.pack(tmp_path / "site", numerics="fast")
     assert open_site(tmp_path / "site").manifest.numerics == "fast"
     assert report.made == ()
+
+
+def test_fast_site_has_a_second_engine_and_an_exact_one_has_not(house: House, tmp_path: Path) -> None:
+    report = house.pack(tmp_path / "site", numerics="fast")
+    plain, relaxed = read_engines("fast")
+    engine = open_site(tmp_path / "site").manifest.engine
+    assert engine.relaxed is not None
+    assert [module.sha256 for module in engine.modules] == [plain.sha256, relaxed.sha256]
+    assert (tmp_path / "site" / engine.relaxed.path).read_bytes() == relaxed.data
+    assert report.engine_bytes == max(len(plain.data), len(relaxed.data)), "a visitor takes one of the two"
+    house.pack(tmp_path / "site")
+    assert open_site(tmp_path / "site").manifest.engine.relaxed is None
+    assert engine.relaxed.path in tree(tmp_path / "site"), "for open tabs"
+    assert verify(tmp_path / "site").mismatches == []
+    (tmp_path / "site" / engine.relaxed.path).unlink()
+    assert [engine.relaxed.path in sentence for sentence in verify(tmp_path / "site").mismatches] == [True]
 
 
 def test_family_may_be_a_base_alone(house: House, tmp_path: Path) -> None:

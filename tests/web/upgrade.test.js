@@ -177,7 +177,7 @@ test('an abort while the patch arrives is an abort, and the next try upgrades', 
 });
 
 test('a tab that has the earlier release open keeps its files', async () => {
-  const held = [{ name: `saguaro-release /models/ ${'0'.repeat(64)}` }];
+  const held = [{ name: `saguaro-release ${ROOT}family.json ${'0'.repeat(64)}` }];
   const locks = { ...alone(), query: async () => ({ held }) };
   const { family, kept } = await comeBack({ locks });
   await family.respond(['hi']);

@@ -79,7 +79,7 @@ export class Family {
     const onChange = () => this.#changed();
     this.#source = new PartSource({ root, site, store, host, hash, withLock, idleMs, retryMs, onChange });
     const { manifest } = loaded;
-    this.#engine = new EngineFile(manifest.engine, this.#source, this.#closing.signal);
+    this.#engine = new EngineFile(manifest, this.#source, host, this.#closing.signal);
     const { createWorker } = host;
     const rest = { manifest, source: this.#source, engine: this.#engine, createWorker, silenceMs };
     const emit = (/** @type {FamilyEvent} */ event) => this.#emit(event);
@@ -135,6 +135,7 @@ export class Family {
       manifestError: error,
       storage: { kind: this.#store.kind, notice: this.#store.notice },
       memory: { usedBytes: this.#pool.usedBytes, budgetBytes: this.#pool.budgetBytes },
+      engine: this.#engine.status,
       members: this.members,
     };
   }
@@ -256,7 +257,7 @@ export class Family {
   async #watching(member, options, action) {
     const upgrade = this.#base.upgrade;
     const count = () => {
-      const parts = [this.manifest.engine, ...member.partsAfter(this.#base.partsBy(upgrade))];
+      const parts = [this.#engine.part, ...member.partsAfter(this.#base.partsBy(upgrade))];
       const totalBytes = parts.reduce((sum, { bytes }) => sum + bytes, 0);
       return { member: member.spec.id, haveBytes: this.#source.receivedBytes(parts), totalBytes };
     };

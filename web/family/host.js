@@ -11,6 +11,18 @@ const MEMORY_BUDGET_BYTES = 512 << 20;
 const SMALL_MEMORY_BUDGET_BYTES = 256 << 20;
 const SMALL_DEVICE_GIB = 4;
 
+/**
+ * A module with one function: `unreachable`, `i32x4.relaxed_dot_i8x16_i7x16_add_s`, `drop`. After `unreachable` the operands need
+ * not be there; the instruction must be known all the same.
+ */
+const RELAXED_DOT = Uint8Array.of(
+  ...[0x00, 0x61, 0x73, 0x6d, 0x01, 0x00, 0x00, 0x00], // magic, version
+  ...[0x01, 0x04, 0x01, 0x60, 0x00, 0x00], // types, 4 bytes: one, () -> ()
+  ...[0x03, 0x02, 0x01, 0x00], // functions, 2 bytes: one, of type 0
+  ...[0x0a, 0x09, 0x01, 0x07, 0x00], // code, 9 bytes: one body of 7 bytes, no locals
+  ...[0x00, 0xfd, 0x93, 0x02, 0x1a, 0x0b], // unreachable; SIMD 0x113, the relaxed dot product; drop; end
+);
+
 /** @param {Partial<Host>} [given] @returns {Host} */
 export function completeHost(given = {}) {
   return {
@@ -19,6 +31,7 @@ export function completeHost(given = {}) {
     subtle: offered(() => globalThis.crypto?.subtle),
     locks: offered(() => globalThis.navigator?.locks),
     memoryBudgetBytes: memoryBudget(),
+    hasRelaxedSimd: WebAssembly.validate(RELAXED_DOT),
     isOnline: () => globalThis.navigator?.onLine !== false,
     createWorker: (name) => new Worker(new URL('../worker/worker.js', import.meta.url), { type: 'module', name }),
     ...given,

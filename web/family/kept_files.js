@@ -54,7 +54,9 @@ export class KeptFiles {
   #usersOf(sha256) {
     const has = (/** @type {Piece} */ part) => part.sha256 === sha256;
     const users = membersOf(this.#manifest).filter((spec) => this.#filesOf(spec).some(has));
-    return [...(has(this.#manifest.engine) ? ['engine'] : []), ...users.map(({ id }) => id)];
+    const { engine } = this.#manifest;
+    const isEngine = has(engine) || (engine.relaxed && has(engine.relaxed));
+    return [...(isEngine ? ['engine'] : []), ...users.map(({ id }) => id)];
   }
 
   /** The base needs what it will be rebuilt from, too, until it is here. @param {MemberSpec} spec @returns {Piece[]} */

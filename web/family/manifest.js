@@ -5,7 +5,7 @@
  * takes is taken (tests/golden/manifests.json). Knows nothing of: the network, storage, what the members are for.
  */
 
-/** @import { EngineSpec, Manifest } from './types.d.ts' */
+/** @import { EngineSpec, Manifest, Part } from './types.d.ts' */
 /** @import { Fields } from './fields.js' */
 /** @import { Hash } from './hash.js' */
 
@@ -141,10 +141,7 @@ function checkApp(fields) {
 
 /** @param {Fields} fields @returns {EngineSpec} */
 function readEngine(fields) {
-  const sha256 = matching(fields.sha256, 'engine.sha256', SHA256);
-  const path = `engine.${sha256.slice(0, 12)}.wasm`;
-  if (fields.path !== path) fail('engine.path', fields.path, 'engine.<first 12 of its hash>.wasm');
-  const bytes = whole(fields.bytes, 'engine.bytes', ENGINE_BYTES_MIN, PART_BYTES_MAX);
+  const plain = readModule(fields, 'engine');
   const abi = whole(fields.abi, 'engine.abi', 1, 2 ** 32 - 1);
   if (abi !== ABI_VERSION) {
     throw new FamilyError(
@@ -152,5 +149,14 @@ function readEngine(fields) {
       `engine.abi: is ${abi}, must be ${ABI_VERSION}; reload the page to get the matching library`,
     );
   }
-  return { path, sha256, abi, bytes };
+  if (fields.relaxed == null) return { ...plain, abi };
+  return { ...plain, abi, relaxed: readModule(record(fields.relaxed, 'engine.relaxed'), 'engine.relaxed') };
+}
+
+/** @param {Fields} fields @param {string} at @returns {Part} */
+function readModule(fields, at) {
+  const sha256 = matching(fields.sha256, `${at}.sha256`, SHA256);
+  const path = `engine.${sha256.slice(0, 12)}.wasm`;
+  if (fields.path !== path) fail(`${at}.path`, fields.path, 'engine.<first 12 of its hash>.wasm');
+  return { path, sha256, bytes: whole(fields.bytes, `${at}.bytes`, ENGINE_BYTES_MIN, PART_BYTES_MAX) };
 }

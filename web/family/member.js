@@ -110,10 +110,10 @@ export class Member {
 
   /** Fetches what is missing, the engine first, and stops there. @param {AbortSignal} signal */
   async fetch(signal) {
-    const { manifest, source } = this.#options;
+    const { engine, source } = this.#options;
     const mine = anySignal(this.#wanted.signal, signal);
     await this.#noting(async () => {
-      await source.obtain(manifest.engine, mine);
+      await engine.fetch(mine);
       await this.#prepareBase(mine);
       for await (const bytes of source.read(this.parts, mine)) void bytes;
     });

@@ -55,6 +55,8 @@ export interface BaseSpec extends MemberSpec {
 
 export interface EngineSpec extends Part {
   abi: number;
+  /** The same for browsers with relaxed SIMD. */
+  relaxed?: Part;
 }
 
 export interface Manifest {
@@ -186,6 +188,14 @@ export interface MemberStatus {
 
 export type StorageNotice = 'denied' | 'full' | 'insecure';
 
+export interface EngineStatus {
+  bytes: number;
+  haveBytes: number;
+  variant: 'plain' | 'relaxed';
+  /** Why it is the plain one although the other was meant. */
+  error: FamilyError | null;
+}
+
 export interface FamilyStatus {
   name: string;
   title: string;
@@ -196,6 +206,7 @@ export interface FamilyStatus {
   manifestError: FamilyError | null;
   storage: { kind: 'cache' | 'memory'; notice: StorageNotice | null };
   memory: { usedBytes: number; budgetBytes: number };
+  engine: EngineStatus;
   members: MemberStatus[];
 }
 
@@ -257,6 +268,8 @@ export interface Host {
   locks: LockManager | undefined;
   /** Unless the options say otherwise. */
   memoryBudgetBytes: number;
+  /** Whether WebAssembly here knows the relaxed dot product. */
+  hasRelaxedSimd: boolean;
   isOnline: () => boolean;
   createWorker: (name: string) => Worker;
 }
