@@ -95,9 +95,9 @@ struct sg_requantise_input { /* one CQ tensor */
     uint32_t row_count, group_count, bits;
     uint32_t width;           /* columns before padding */
     uint32_t rank;
-    float step;               /* rounding of P and Q, as an error of the change in norms of a group */
+    float step;               /* rounding of P and Q, as an error of the boosted change in norms of a group */
     float lambda;             /* with `weights`: what a bit costs, in variances of a weight */
-    uint32_t boost;           /* zero residual: in 1/256; 0: found, so that the change arrives in full */
+    uint32_t is_trial;        /* zero residual: only the patch's size matters, the boost may be rough */
 };
 struct sg_requantised {
     double wanted_square, product, error_square; /* |wanted|^2, realised times wanted, |realised - wanted|^2 */

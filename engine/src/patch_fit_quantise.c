@@ -12,6 +12,11 @@
 #define FIT_NOISE 0.15
 /* Rounding P and Q in turn, each to what the other's rounding left. */
 #define SETTLE_ROUNDS 3u
+/* Components of less than this, in steps, would round to nothing. */
+#define SETTLE_SIZE_MIN 0.3
+/* Part of the entries' own cost that holds them back between rounds: coarse columns of P can be nearly parallel, and Q
+ * would grow beyond all bounds. */
+#define SETTLE_RIDGE 0.01
 
 float sg_fit_rounded(float value) { return (float)(int32_t)(value < 0 ? value - 0.5f : value + 0.5f); }
 
@@ -96,7 +101,8 @@ static int settle_gains(struct sg_fit_run *run) {
     for (uint32_t k = 0; k < run->rank; k++)
         for (uint32_t i = 0; i < run->columns; i++) {
             const double entry = (double)fit->q_real[(size_t)k * run->columns + i];
-            largest = entry > largest ? entry : -entry > largest ? -entry : largest;
+            const double size = (entry < 0 ? -entry : entry) + (run->is_settling ? (double)run->unit[k] / 2 : 0);
+            largest = size > largest ? size : largest;
         }
     uint32_t pre_shift = SG_GUIDE_PRE_SHIFT_MAX;
     while (pre_shift && largest * 65536 * (double)(1u << pre_shift) > 24000)
@@ -140,7 +146,7 @@ static int to_steps(struct sg_fit_run *run) {
     double sizes[SG_GUIDE_RANK_MAX];
     sg_fit_to_singular(run, sizes);
     sg_fit_find_basis(run);
-    while (run->rank && sizes[run->rank - 1] < 1e-6 * sizes[0])
+    while (run->rank && sizes[run->rank - 1] < (run->is_settling ? SETTLE_SIZE_MIN * (double)step : 1e-6 * sizes[0]))
         sg_fit_cut_rank(run, run->rank - 1);
     for (size_t i = 0; i < (size_t)run->rank * run->input->row_count; i++)
         fit->p_real[i] /= step;
@@ -186,6 +192,8 @@ int sg_fit_quantise(struct sg_fit_run *run) {
 static void project_p(struct sg_fit_run *run, const float *exact_p, const float *exact_q) {
     struct sg_small_matrix gram, factor = {0};
     sg_fit_gram_of_q(run, &gram);
+    for (uint32_t k = 0; k < run->rank; k++)
+        gram.at[k][k] += SETTLE_RIDGE / (run->info * run->p_spread[k] * run->p_spread[k]);
     sg_fit_invert(&gram, run->rank);
     for (uint32_t j = 0; j < run->rank; j++)
         for (uint32_t i = 0; i < run->rank; i++) {
@@ -201,6 +209,10 @@ static void project_p(struct sg_fit_run *run, const float *exact_p, const float 
 static void project_q(struct sg_fit_run *run, const float *exact_p, const float *exact_q) {
     struct sg_small_matrix gram, product = {0};
     sg_fit_gram_of_p(run, &gram);
+    for (uint32_t k = 0; k < run->rank; k++) {
+        const double spread = run->q_spread[k] * (double)run->unit[k];
+        gram.at[k][k] += SETTLE_RIDGE / (run->info * spread * spread);
+    }
     sg_fit_invert(&gram, run->rank);
     for (size_t row = 0; row < run->input->row_count; row++)
         for (uint32_t j = 0; j < run->rank; j++)
@@ -234,6 +246,7 @@ void sg_fit_settle(struct sg_fit *fit, const struct sg_fit_input *input, uint32_
                              .input = input,
                              .rank = rank,
                              .columns = input->group_count * SG_PATCH_GROUP_CODES,
+                             .is_settling = 1,
                              .info = 12 * STEP_FACTOR * STEP_FACTOR / ((double)step * (double)step)};
     float *exact_p = fit->place, *exact_q = fit->direction; /* not otherwise in use here */
     fit->rank = fit->basis.rank = 0;

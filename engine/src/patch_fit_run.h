@@ -13,8 +13,10 @@ struct sg_fit_run {
     const struct sg_fit_input *input;
     uint32_t rank, columns;
     float level[SG_RANS_SYMBOLS];
+    struct sg_guide_shape table_shape; /* of the tables that the fit looks at */
     double info_sum, info_count; /* of squared scores; their ratio is the information per code */
     double info;
+    int is_settling; /* the shift is known, and a coarse step may leave a component few entries */
     int q_is_known; /* Q stays in the basis' span: the shift is too weak to tell where training moved it */
     /* quantisation: what a step of Q is worth, and the entries' spreads in steps, by component */
     float unit[SG_GUIDE_RANK_MAX];

@@ -13,8 +13,11 @@
 #include "delta_state.h"
 
 #define CONTEXTS (SG_RANS_SYMBOLS * SG_GUIDE_BUCKETS)
-/* Codes by which boost, push and table are chosen: enough to know the gain to a per cent. */
+/* Codes by which boost, push and table are chosen: enough to know the gain to a per cent; and to a few. */
 #define SAMPLE_CODES (128u * 1024u)
+#define ROUGH_SAMPLE_CODES (24u * 1024u)
+/* The rough boost is found with a shift rounded this much finer. */
+#define ROUGH_STEP_FACTOR 0.125f
 #define BOOST_MIN (SG_GUIDE_BOOST_ONE / 4)
 /* How the computed tables are tried: spreads of prediction errors (delta_guide.c), parts of a cell. */
 static const uint8_t noises[] = {6, 9, 12}, widths[] = {16, 12, 8, 4, 1};
@@ -46,6 +49,8 @@ struct run {
     struct sg_requantiser *state;
     const struct sg_requantise_input *input;
     uint32_t row_codes, row_bytes, code_bits;
+    uint32_t sample_codes;
+    int is_optimised; /* by rate and distortion; else zero residual */
     uint32_t boost; /* zero residual */
     uint32_t table; /* else: index of `cost` */
     float push;
@@ -104,7 +109,7 @@ static void shift_over_norms(const struct run *run) {
 }
 
 /* Returns 0 if nothing of the shift is left. */
-static int settle(struct run *run) {
+static int settle(struct run *run, float step) {
     const struct sg_requantise_input *input = run->input;
     struct sg_requantiser *state = run->state;
     struct sg_fit *fit = &state->fit;
@@ -115,7 +120,7 @@ static int settle(struct run *run) {
                                          .shape = &state->shape,
                                          .hint = &state->hint};
     shift_over_norms(run);
-    sg_fit_settle(fit, &settled, input->rank, input->step);
+    sg_fit_settle(fit, &settled, input->rank, step);
     for (uint32_t k = 0; k < fit->rank; k++)
         for (uint32_t i = 0; i < run->row_codes; i++)
             if (!sg_guide_q_entry(fit->q[k * run->row_codes + i], fit->gain[k], fit->mix[k], fit->basis_rows + i,
@@ -170,7 +175,7 @@ static void choose_row(struct run *run, uint32_t row) {
     for (uint32_t g = 0; g < input->group_count; g++) {
         const uint32_t row_norm = sg_load_u16(norms), old_norm = sg_load_u16(norms + 2 * g);
         struct sg_guide_group group;
-        if (input->weights)
+        if (run->is_optimised)
             optimise_group(run, g, &group, row_norm, old_norm, input->weights + (size_t)run->row_codes * row);
         else
             predict_group(run, g, &group, row_norm, old_norm);
@@ -211,7 +216,7 @@ static void measure_row(struct run *run, uint32_t row) {
 
 static uint32_t sample_stride(const struct run *run) {
     const uint64_t codes = (uint64_t)run->row_codes * run->input->row_count;
-    return codes <= SAMPLE_CODES ? 1 : (uint32_t)(codes / SAMPLE_CODES);
+    return codes <= run->sample_codes ? 1 : (uint32_t)(codes / run->sample_codes);
 }
 
 static double sampled_gain(struct run *run) {
@@ -234,6 +239,18 @@ static void find_boost(struct run *run) {
             high = run->boost;
     }
     run->boost = low;
+}
+
+/* A weak change is boosted, and the rounding of its factors with it: so these are rounded the finer. A boost below 1
+ * makes up for large jumps over borders and says nothing of precision. */
+static int settle_for_boost(struct run *run) {
+    run->sample_codes = ROUGH_SAMPLE_CODES;
+    if (!settle(run, run->input->step * ROUGH_STEP_FACTOR))
+        return 0;
+    find_boost(run);
+    run->sample_codes = SAMPLE_CODES;
+    const float boost = run->boost > SG_GUIDE_BOOST_ONE ? (float)run->boost / SG_GUIDE_BOOST_ONE : 1;
+    return settle(run, run->input->step / boost);
 }
 
 static void count_codes(struct run *run) {
@@ -333,15 +350,16 @@ int sg_requantise(struct sg_requantiser *state, const struct sg_requantise_input
     sg_guide_levels(&state->shape, input->codebooks + 4 * SG_CODEBOOK_LEVELS, input->bits);
     if (!sg_guide_cells_fill(&state->cells, &state->shape))
         return sg_fail(error, SG_STATUS_BAD_ARGUMENT, "input.codebooks", 0, 0, 0);
-    if (!settle(&run)) {
+    if (!settle_for_boost(&run)) {
         memcpy(target, input->base, (run.row_bytes + (size_t)2 * input->group_count) * input->row_count);
         return SG_STATUS_OK;
     }
     if (input->weights) {
+        run.is_optimised = 1;
         fill_costs(&run);
         find_table(&run);
         find_push(&run);
-    } else {
+    } else if (!input->is_trial) {
         find_boost(&run);
     }
     write_rows(&run, target);

@@ -199,7 +199,7 @@ def _choose(member: Member, trial: _Trials, size: int) -> Point:
     for points in (trade_points(), step_points()):
         found = first_that_fits(points, size, trial.size)
         if found.point is not None:
-            # Sizes of trials do not depend on the boost; now it is looked for.
+            # A trial's size does not depend on the boost; now it is looked for with care.
             return Point(found.point.step, found.point.trade)
     raise FamilyError(
         f"{member.id}: no patch of at most {size:,} bytes can be reached, the smallest has {found.size:,}; "

@@ -29,11 +29,11 @@ class Point:
     """How codes are chosen: one point between size and faithfulness."""
 
     step: float
-    """Rounding of the low-rank factors, in norms of a group of 128."""
+    """Rounding of the low-rank factors of the boosted change, in norms of a group of 128."""
     trade: float | None = None
     """What a bit costs, in variances of a weight; None: zero residual."""
-    boost: int = 0
-    """Zero residual: 0 to find the boost with which the change arrives in full, else that one, in 1/256."""
+    is_trial: bool = False
+    """Zero residual: only the size matters, so the boost may be rough."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,8 @@ class Requantised:
     shift: bytes
     """For the patch maker; empty where nothing of the change is left."""
     rank: int
+    stays: bool
+    """Whether a tensor without a shift is the base's, as in zero residual; else it is the plain export's."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class Requantiser:
         pointers = (placed.base, self._codebooks, placed.p, placed.q, weights)
         rows, rank = change.p.shape
         shape = (rows, change.q.shape[1] // GROUP, placed.bits, change.columns, rank)
-        numbers = (point.step, point.trade or 0.0, point.boost)
+        numbers = (point.step, point.trade or 0.0, int(point.is_trial))
         self._engine.write(self._desk, _INPUT.pack(*pointers, *shape, *numbers))
         result = self._desk + _INPUT.size
         addresses = (self._state, self._desk, placed.blob, placed.shift, result)
@@ -122,6 +124,7 @@ class Requantiser:
             self._engine.read(placed.blob, placed.blob_bytes),
             self._engine.read(placed.shift, shift_bytes),
             settled_rank,
+            stays=point.trade is None,
         )
 
 
@@ -129,6 +132,8 @@ def assemble(plain: Container, tensors: Sequence[Requantised]) -> tuple[bytes, b
     """The container with these tensors instead of its own, and the list of shifts for the patch maker."""
     data, shifts = bytearray(plain.data), bytearray()
     for tensor in tensors:
+        if not tensor.shift and not tensor.stays:
+            continue
         offset = plain.record(tensor.name).offset_bytes
         data[offset : offset + len(tensor.blob)] = tensor.blob
         if tensor.shift:

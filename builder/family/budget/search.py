@@ -21,8 +21,6 @@ STEP_OF_TRADE = 0.26
 STEP_RANGE = 0.5 * CELL, 6 * CELL
 FRIENDLY_STEP = 1.4 * CELL
 """Prediction errors of about 0.08 of a cell, beyond which the shift's own rounding begins to show."""
-TRIAL_BOOST = 32767
-"""The largest: apart from how long the number itself is, a size does not depend on it, so trials take any."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ def trade_points() -> list[Point]:
 
 def step_points() -> list[Point]:
     """Zero residual, from faithful to small."""
-    return [Point(step, boost=TRIAL_BOOST) for step in _scale(*STEP_RANGE)]
+    return [Point(step, is_trial=True) for step in _scale(*STEP_RANGE)]
 
 
 def first_that_fits(points: Sequence[Point], budget: int, size_at: Callable[[Point], int]) -> Found:
