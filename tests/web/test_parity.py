@@ -55,7 +55,8 @@ class EngineShelf:
 
     def open(self, member_id: str) -> EngineModel:
         if member_id not in self._models:
-            self._models[member_id] = self._engine.open(self._site.member_bytes(member_id), name=member_id)
+            data, numerics = self._site.member_bytes(member_id), self._site.manifest.numerics
+            self._models[member_id] = self._engine.open(data, name=member_id, numerics=numerics)
         return self._models[member_id]
 
 
@@ -86,14 +87,15 @@ def test_chromium_says_what_wasmtime_says(visit, packed, demo_family) -> None:
         assert said == here.answer.text, here.name
 
 
-@pytest.fixture(params=GEOMETRIES)
+@pytest.fixture(params=[*((name, "exact") for name in GEOMETRIES), ("mixed_bits", "fast")], ids=" ".join)
 def random_site(request, tmp_path: Path) -> Path:
-    """A family of one random model."""
-    seed = list(GEOMETRIES).index(request.param)
-    write_random_model(tmp_path / "random.cact", GEOMETRIES[request.param], seed)
+    """A family of one random model; in `fast` Chromium runs the relaxed module, wasmtime the plain one."""
+    geometry, numerics = request.param
+    seed = list(GEOMETRIES).index(geometry)
+    write_random_model(tmp_path / "random.cact", GEOMETRIES[geometry], seed)
     toml = '[family]\nname = "random"\ntitle = "Random"\n[base]\ncact = "random.cact"\nmax_new_tokens = 40\n'
     (tmp_path / "family.toml").write_text(toml, "utf-8")
-    options = Options(PART_BYTES, 1, tmp_path / "cache", default_web_folder())
+    options = Options(PART_BYTES, 1, tmp_path / "cache", default_web_folder(), numerics=numerics)
     pack(load_family(tmp_path / "family.toml"), tmp_path / "site", options, lambda step, done, total: None)
     (tmp_path / "site" / "embed.html").write_text(EMBED, "utf-8")
     return tmp_path / "site"
@@ -119,3 +121,5 @@ def test_random_models_too(visit, serve, random_site) -> None:
         assert answer["ids"] == made.token_ids
         assert answer["logits"][: len(made.logits)] == [logits_sha256(row) for row in made.logits]
         assert len(set(answer["logits"])) > 10
+    variant = "relaxed" if model.numerics == "fast" else "plain"
+    assert embedded.call("family.status().engine.variant") == variant
