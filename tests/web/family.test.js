@@ -411,12 +411,14 @@ describe('the store', () => {
     const { family, states } = await open();
     await family.prefetch('home');
     assert.deepEqual(states(), { base: 'stored', router: 'absent', home: 'stored', media: 'absent' });
+    assert.equal(family.status().engine.haveBytes, 8);
     const users = (await family.list()).flatMap(({ usedBy }) => usedBy).sort();
     assert.deepEqual(users, ['base', 'base', 'engine', 'home', 'home']);
     await family.remove('home');
     assert.equal(states().home, 'absent');
     await family.removeAll();
     assert.deepEqual(await family.list(), []);
+    assert.equal(family.status().engine.haveBytes, 0);
     assert.equal((await family.respond(['lights on'])).envelope.member, 'home');
   });
 

@@ -22,6 +22,7 @@ from tests.web.visits import DENIED_STORAGE
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "test-results"
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+SMALL = {"width": 320, "height": 568}
 
 # Holds back each piece of streamed text, so that an answer can be seen half done.
 SLOW_TEXT = """
@@ -140,6 +141,7 @@ LOOKS = [
     ("desktop-dark", DESKTOP, "dark"),
     ("phone", PHONE, "light"),
     ("phone-dark", PHONE, "dark"),
+    ("small", SMALL, "light"),
 ]
 
 
@@ -157,7 +159,11 @@ def main() -> None:
             for look, viewport, scheme in LOOKS:
                 with serving(HostileServer(Path(folder) / "site")) as server:
                     context = browser.new_context(
-                        viewport=viewport, color_scheme=scheme, device_scale_factor=1
+                        viewport=viewport,
+                        color_scheme=scheme,
+                        device_scale_factor=1,
+                        is_mobile=viewport is not DESKTOP,
+                        has_touch=viewport is not DESKTOP,
                     )
                     page = context.new_page()
                     page.goto(server.url)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.publish.hostile_server import missing
+
 pytestmark = pytest.mark.browser
 
 PAGE_WIRE_BYTES_MAX = 150_000
@@ -35,8 +37,8 @@ def test_a_first_visitor_gets_an_answer_from_the_base(visit) -> None:
 
 def test_nothing_is_downloaded_before_the_first_message(visit, server, packed) -> None:
     chat = visit().open_chat()
-    first = delivered_bytes(packed, "base") + delivered_bytes(packed, "router")
-    assert f"Your first message downloads {first / 1e6:.1f} MB" in chat.page.inner_text("#welcome-cost")
+    first = sum(delivered_bytes(packed, member) for member in ("base", "router", "engine"))
+    assert f"Your first message downloads {first / 1e6:.1f} MB" in chat.words("#welcome-cost")
     chat.wait_for_state("base", "absent")
     assert requested(server, r"^parts/|\.wasm$") == []
 
@@ -168,6 +170,63 @@ def test_everything_that_can_be_pressed_has_a_name(visit) -> None:
         }).map((one) => one.outerHTML)"""
     )
     assert nameless == []
+
+
+# What can be pressed and is smaller than a finger needs.
+SMALL_TARGETS = """() => [...document.querySelectorAll('button, summary')].flatMap((one) => {
+  const { width, height } = one.getBoundingClientRect();
+  return width > 0 && Math.min(width, height) < 44 ? [`${one.outerHTML}: ${width} x ${height}`] : [];
+})"""
+
+
+@pytest.mark.parametrize("width", [390, 320])
+def test_a_phone_has_room_for_fingers_and_the_title(visit, width) -> None:
+    phone = {"viewport": {"width": width, "height": 640}, "is_mobile": True, "has_touch": True}
+    chat = visit(**phone).open_chat()
+    page = chat.page
+    page.wait_for_selector(".chip")
+    assert page.evaluate(SMALL_TARGETS) == []
+    chat.ask("turn on the bedroom light")
+    page.click(".panel-toggle")
+    assert page.evaluate(SMALL_TARGETS) == []
+    cut = "(one) => one.scrollWidth > one.clientWidth || one.scrollHeight > one.clientHeight"
+    assert not page.eval_on_selector("#title", cut)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_columns_and_edges_line_up(visit, server) -> None:
+    chat = visit().open_chat()
+    page = chat.page
+
+    def box(selector: str) -> dict[str, float]:
+        found = page.locator(selector).last.bounding_box()
+        assert found is not None
+        return found | {"right": found["x"] + found["width"], "bottom": found["y"] + found["height"]}
+
+    page.wait_for_selector(".chip")
+    assert box("#composer")["x"] <= box("#examples")["x"]
+    assert box("#examples")["right"] <= box("#composer")["right"]
+    values = []
+    for text in ("turn on the bedroom light", "set a timer for 8 minutes for the eggs"):
+        chat.ask(text)
+        values.append(box(".card td")["x"])
+    assert values[0] == values[1]
+    page.click(".answer:last-child summary")
+    page.wait_for_function(
+        "document.querySelector('.answer:last-child .why p').getBoundingClientRect().bottom + 12"
+        " < document.querySelector('#composer').getBoundingClientRect().top"
+    )
+
+
+def test_who_takes_over_is_said_above_the_answer(visit, server, packed) -> None:
+    visitor = visit()
+    visitor.allow("status (of )?404")
+    chat = visitor.open_chat()
+    home = json.loads((packed / "family.json").read_bytes())["specialists"][0]["delivery"]["parts"]
+    server.on(home[0]["path"], missing)
+    chat.ask("turn on the bedroom light")
+    order = "(one) => [...one.children].map(({ className }) => className)"
+    assert chat.page.eval_on_selector(".answer:last-child", order) == ["why fallback", "body"]
 
 
 def test_what_models_and_people_say_never_becomes_markup(visit) -> None:

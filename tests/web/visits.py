@@ -118,7 +118,11 @@ class Chat:
 
     def note(self) -> str:
         """Who answered and why."""
-        return self.page.inner_text(".answer:last-child .why summary")
+        return self.words(".answer:last-child .why summary")
+
+    def words(self, selector: str) -> str:
+        """What stands there, spaces that must not break as spaces."""
+        return self.page.inner_text(selector).replace("\xa0", " ")
 
     def wait_for_state(self, member: str, state: str) -> None:
         """Until the panel says so."""

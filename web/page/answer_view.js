@@ -54,14 +54,18 @@ export class AnswerView {
       return;
     }
     this.#body.replaceChildren(...answerParts(answer.envelope));
-    this.#close(routeNote(answer, members));
+    const note = routeNote(answer, members);
+    // Who reads the answer of another than was chosen should know it before.
+    if (answer.route.overflow) this.element.prepend(note);
+    else this.element.append(note);
+    this.#close();
   }
 
   /** @param {string | null} code @param {string} detail the library's own words */
   fail(code, detail) {
     if (code === 'aborted') {
       this.#body.replaceChildren(h('p', { class: 'fine' }, 'Stopped before there was an answer.'));
-      this.#close(null);
+      this.#close();
       return;
     }
     const { what, next } = sentenceFor(code);
@@ -74,13 +78,11 @@ export class AnswerView {
         h('details', {}, h('summary', {}, 'Details'), h('code', {}, detail)),
       ),
     );
-    this.#close(null);
+    this.#close();
   }
 
-  /** @param {Node | null} note */
-  #close(note) {
+  #close() {
     this.#phase.remove();
-    if (note) this.element.append(note);
     this.element.removeAttribute('aria-busy');
   }
 }

@@ -34,7 +34,8 @@ export class DeviceView {
     const oldWords = old > 0 ? `, ${formatBytes(old)} of it from older versions` : '';
     const sum = `${formatBytes(bytes)} ${place} in ${files.length} files${oldWords}.`;
     this.#sum.textContent = bytes > 0 ? sum : 'Nothing yet.';
-    const missing = status.members.reduce((sum, member) => sum + member.downloadBytes - member.haveBytes, 0);
+    const engineBytes = status.engine.bytes - status.engine.haveBytes;
+    const missing = status.members.reduce((sum, one) => sum + one.downloadBytes - one.haveBytes, engineBytes);
     this.#download.hidden = missing === 0;
     this.#download.textContent = `Download all (${formatBytes(missing)})`;
     this.#delete.hidden = bytes === 0;

@@ -4,12 +4,12 @@
  * Owns: units and rounding. Knows nothing of: where the numbers stand.
  */
 
-/** Decimal units, as browsers' own storage pages use. @param {number} bytes */
+/** Decimal units, as browsers' own storage pages use; a number and its unit stay on one line. @param {number} bytes */
 export function formatBytes(bytes) {
-  if (bytes < 1000) return `${bytes} B`;
-  if (bytes < 999_500) return `${Math.round(bytes / 1000)} KB`;
+  if (bytes < 1000) return `${bytes}\u00a0B`;
+  if (bytes < 999_500) return `${Math.round(bytes / 1000)}\u00a0KB`;
   const mega = bytes / 1e6;
-  return `${mega < 99.95 ? mega.toFixed(1) : Math.round(mega)} MB`;
+  return `${mega < 99.95 ? mega.toFixed(1) : Math.round(mega)}\u00a0MB`;
 }
 
 /** A router score with its sign. @param {number} score */

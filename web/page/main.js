@@ -5,7 +5,7 @@
  * of them.
  */
 
-/** @import { FamilyEvent, MemberStatus } from '../family/types.d.ts' */
+/** @import { FamilyEvent, FamilyStatus, MemberStatus } from '../family/types.d.ts' */
 
 import { FamilyError, openFamily } from '../family/index.js';
 import { Composer } from './composer.js';
@@ -114,7 +114,7 @@ async function showState(open) {
   notices.set('offline', isOffline ? `You are offline. ${presenceSentence(here)}` : null);
   const isOld = status.manifestFrom === 'saved' && !isOffline && status.manifestError;
   notices.set('manifest', isOld ? `${sentenceFor(isOld.code).what} This page uses the one of your last visit.` : null);
-  the('p', 'welcome-cost').textContent = costSentence(status.members);
+  the('p', 'welcome-cost').textContent = costSentence(status);
   device.show(await open.list(), status);
 }
 
@@ -125,11 +125,12 @@ function presenceSentence(here) {
   return `${formatList(talkers)} ${talkers.length > 1 ? 'are' : 'is'} on this device.`;
 }
 
-/** @param {readonly MemberStatus[]} all */
-function costSentence(all) {
+/** @param {FamilyStatus} status */
+function costSentence({ engine, members: all }) {
   const absent = all.filter(({ haveBytes, downloadBytes }) => haveBytes < downloadBytes);
   const needed = absent.filter(({ role }) => role !== 'specialist');
-  const missing = needed.reduce((sum, { downloadBytes, haveBytes }) => sum + downloadBytes - haveBytes, 0);
+  const engineBytes = engine.bytes - engine.haveBytes;
+  const missing = needed.reduce((sum, { downloadBytes, haveBytes }) => sum + downloadBytes - haveBytes, engineBytes);
   const costs = absent.filter(({ role }) => role === 'specialist').map(({ downloadBytes }) => downloadBytes);
   const most = formatBytes(Math.max(...costs));
   const each = costs.length > 0 ? ` Specialists add up to ${most} each, when first needed.` : '';
