@@ -67,7 +67,7 @@ OPEN = """async ([app, id]) => {
   const identity = ({ bytes, sha256 }) => ({ bytes, sha256 });
   const opening = { file: identity(spec), base: isPatch ? identity(manifest.base) : null };
   globalThis.channel = new Channel(new Worker(at('worker/worker.js'), { type: 'module' }), 60000);
-  await channel.request('hello', { protocol: 1, abi: manifest.engine.abi, engine });
+  await channel.request('hello', { protocol: 2, abi: manifest.engine.abi, engine });
   globalThis.rebuild = async () => {
     let loading = await channel.request('open', { ...opening, numerics: manifest.numerics });
     while (loading.wants) {
@@ -79,7 +79,7 @@ OPEN = """async ([app, id]) => {
   };
 }"""
 ANSWER = """async ([prompt, maxNewTokens, sampling]) => {
-  const request = { prompts: [prompt], maxNewTokens, sampling, trace: false };
+  const request = { fixed: "", prompts: [prompt], maxNewTokens, sampling, trace: false };
   const { promptTokens, tokenIds } = await channel.request('generate', request);
   return [promptTokens, tokenIds.length];
 }"""

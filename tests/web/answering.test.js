@@ -26,7 +26,7 @@ function makeModel() {
   };
 }
 
-const REQUEST = { prompts: ['hi'], tools: '', maxNewTokens: 50, sampling: null, trace: false };
+const REQUEST = { fixed: '', prompts: ['hi'], tools: '', maxNewTokens: 50, sampling: null, trace: false };
 
 /** What a worker that aborts after `breaths` looks at its messages has done. */
 async function abortedAfter(breaths) {
@@ -43,7 +43,7 @@ test('scoring gives a sign of life after every call', async () => {
   const phases = [];
   const model = { ...makeModel(), score: (ids) => -ids.length };
   const control = { report: (progress) => phases.push(progress), breathe: async () => undefined, isAborted: () => false };
-  const { logProbabilities } = await score(model, { prompts: ['hi'], calls: ['a', 'b', 'c'] }, control);
+  const { logProbabilities } = await score(model, { fixed: '', prompts: ['hi'], calls: ['a', 'b', 'c'] }, control);
   assert.equal(logProbabilities.length, 3);
   const calls = phases.filter(({ phase }) => phase === 'score');
   assert.deepEqual(calls, [1, 2, 3].map((doneCalls) => ({ phase: 'score', doneCalls, totalCalls: 3 })));
@@ -64,7 +64,7 @@ describe('a text that is longer than any that fits', () => {
   test('gives way to a prompt with less context', async () => {
     const model = { ...makeModel(), sample: () => 2 };
     assert.equal((await run(model, [huge, long, 'hi'])).stopReason, 'stop');
-    assert.deepEqual(model.encoded, [8000], 'the longest that may fit is encoded');
+    assert.deepEqual(model.encoded, [8000, 0], 'the longest that may fit is encoded, then the fixed part');
   });
 
   test('lets messages in before the next one', async () => {
@@ -90,4 +90,54 @@ describe('an abort', () => {
     assert.deepEqual(appended.slice(6), [8, 1, 1]);
     assert.deepEqual([answer.stopReason, answer.tokenIds], ['aborted', [9, 9, 9]]);
   });
+});
+
+describe('the confidence head', () => {
+  /** A model that says `ids`, with a head that says how many ids it heard. */
+  const saying = (ids, hasConfidence = true) => {
+    const model = { ...makeModel(), hasConfidence, isJudged: null };
+    return Object.assign(model, {
+      sample: () => ids.shift() ?? 3,
+      openSession: (capacity, { isJudged }) => Object.assign(model, { isJudged }),
+      confidence: () => model.appended.reduce((sum, count) => sum + count, 0),
+    });
+  };
+  const control = { report: () => undefined, breathe: async () => undefined, isAborted: () => false };
+
+  test('hears the prompt and the whole answer, its last id included', async () => {
+    assert.equal((await generate(saying([9, 9, 4]), REQUEST, control)).confidence, 200 + 3);
+    assert.equal((await generate(saying([9, 9]), REQUEST, control)).confidence, 200 + 2);
+  });
+
+  test('says nothing about an answer that has no end', async () => {
+    const cut = await generate(saying([9, 9, 9]), { ...REQUEST, maxNewTokens: 2 }, control);
+    assert.deepEqual([cut.stopReason, cut.confidence], ['length', null]);
+    const aborted = await generate(saying([9, 9, 9]), REQUEST, { ...control, isAborted: () => true });
+    assert.deepEqual([aborted.stopReason, aborted.confidence], ['aborted', null]);
+  });
+
+  test('does not listen where the model has none, or to a router', async () => {
+    const without = saying([9, 4], false);
+    assert.equal((await generate(without, REQUEST, control)).confidence, null);
+    assert.deepEqual([without.isJudged, without.appended.at(-1)], [false, 1]);
+    const router = { ...saying([]), score: () => -1 };
+    let isListening = null;
+    router.openSession = (capacity, { isJudged = false }) => void (isListening = isJudged);
+    await score(router, { fixed: '', prompts: ['hi'], calls: ['a'] }, control);
+    assert.equal(isListening, false);
+  });
+});
+
+test('the tokens that a prompt shares with its fixed part are pinned', async () => {
+  const model = { ...makeModel(), hasConfidence: false };
+  const ids = { fixed: [5, 6, 7], prompt: [5, 6, 8, 9] };
+  model.encode = (text) => ids[text];
+  model.sample = () => 3;
+  model.openSession = (capacity, { pinnedTokens }) => void (model.pinned = pinnedTokens);
+  const control = { report: () => undefined, breathe: async () => undefined, isAborted: () => false };
+  await generate(model, { ...REQUEST, fixed: 'fixed', prompts: ['prompt'] }, control);
+  assert.equal(model.pinned, 1 + 2, 'BOS and what is equal');
+  ids.fixed = [5, 6];
+  await generate(model, { ...REQUEST, fixed: 'fixed', prompts: ['prompt'] }, control);
+  assert.equal(model.pinned, 1 + 2);
 });

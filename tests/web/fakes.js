@@ -217,7 +217,7 @@ class ScriptedWorker {
   }
 
   hello() {
-    return { protocol: 1 };
+    return { protocol: 2 };
   }
 
   open({ file, base }) {
@@ -265,7 +265,7 @@ class ScriptedWorker {
 
   #generation(tokens, stopReason) {
     const tokenIds = tokens.map((_, i) => i);
-    return { text: tokens.join(''), tokenIds, promptTokens: 5, stopReason, prefillMs: 1, decodeMs: 1, memoryBytes: this.workers.memoryBytes, logitsSha256: [] };
+    return { text: tokens.join(''), tokenIds, promptTokens: 5, stopReason, confidence: null, prefillMs: 1, decodeMs: 1, memoryBytes: this.workers.memoryBytes, logitsSha256: [] };
   }
 
   async #perform(request, act) {

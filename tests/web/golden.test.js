@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
 
 import { readAnswer } from '../../web/family/envelope.js';
-import { candidateCalls, cleanConversation, cleanTurn, promptChoices } from '../../web/family/prompts.js';
+import { candidateCalls, cleanConversation, cleanTurn, fixedPart, promptChoices } from '../../web/family/prompts.js';
 import { chooseCandidate } from '../../web/family/router.js';
 
 const CASES = JSON.parse(readFileSync(new URL('../golden/prompts.json', import.meta.url), 'utf8'));
@@ -21,7 +21,10 @@ each('clean', ({ turn, cleaned }) => assert.equal(cleanTurn(turn), cleaned));
 
 each('conversations', ({ turns, query, earlier }) => assert.deepEqual(cleanConversation(turns), { query, earlier }));
 
-each('prompts', ({ prompt, turns, texts }) => assert.deepEqual(promptChoices(prompt, cleanConversation(turns)), texts));
+each('prompts', ({ prompt, turns, fixed, texts }) => {
+  assert.deepEqual(promptChoices(prompt, cleanConversation(turns)), texts);
+  assert.equal(fixedPart(prompt), fixed);
+});
 
 each('calls', ({ ids, texts }) => assert.deepEqual(candidateCalls(ids), texts));
 
@@ -30,7 +33,8 @@ each('routes', ({ log_probabilities: logs, scores, selected }) => {
 });
 
 each('answers', ({ text, stop_reason: stopReason, expected }) => {
-  const generation = { text, tokenIds: [], promptTokens: 3, stopReason, prefillMs: 0, decodeMs: 0, memoryBytes: 0, logitsSha256: [] };
+  const generation = { text, tokenIds: [], promptTokens: 3, stopReason, confidence: 0.5, prefillMs: 0, decodeMs: 0, memoryBytes: 0, logitsSha256: [] };
   const envelope = readAnswer(generation, 'base', 'exact');
+  assert.equal(envelope.confidence, 0.5);
   for (const [field, value] of Object.entries(expected)) assert.deepEqual(envelope[field], value, field);
 });

@@ -11,7 +11,7 @@
 
 import { errorAnswer, readAnswer } from './envelope.js';
 import { FamilyError, asFamilyError } from './errors.js';
-import { candidateCalls, cleanConversation, promptChoices } from './prompts.js';
+import { candidateCalls, cleanConversation, fixedPart, promptChoices } from './prompts.js';
 import { chooseCandidate } from './router.js';
 import { completeSampling } from './sampling.js';
 
@@ -24,10 +24,11 @@ import { completeSampling } from './sampling.js';
  * @property {(spec: MemberSpec, work: GenerateWork, options: RespondOptions) => Promise<Generation>} generate
  */
 
-/** @typedef {{ prompts: string[], calls: string[] }} ScoreWork */
+/** @typedef {{ fixed: string, prompts: string[], calls: string[] }} ScoreWork */
 
 /**
  * @typedef {object} GenerateWork
+ * @property {string} fixed how all of them begin
  * @property {string[]} prompts the first one that fits is used
  * @property {string} tools
  * @property {number} maxNewTokens
@@ -106,7 +107,7 @@ async function chooseRoute(manifest, team, conversation, options) {
   const prompts = promptChoices(router.prompt, conversation);
   const calls = candidateCalls(specialists.map(({ id }) => id));
   try {
-    const { logProbabilities } = await team.score(router, { prompts, calls }, options);
+    const { logProbabilities } = await team.score(router, { fixed: fixedPart(router.prompt), prompts, calls }, options);
     return { ...route, ...chooseCandidate(logProbabilities) };
   } catch (error) {
     const cause = failure(error);
@@ -155,6 +156,7 @@ async function answerWithBase(manifest, team, conversation, options) {
  */
 async function ask(manifest, team, spec, conversation, options) {
   const work = {
+    fixed: fixedPart(spec.prompt),
     prompts: promptChoices(spec.prompt, conversation),
     tools: spec.prompt.tools,
     maxNewTokens: /** @type {number} */ (spec.max_new_tokens),

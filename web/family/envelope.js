@@ -22,7 +22,7 @@ const CALL_CLOSE = '</tool_call>';
  * @returns {Envelope}
  */
 export function readAnswer(generation, member, numerics) {
-  const { text, tokenIds, promptTokens, stopReason, prefillMs, decodeMs, memoryBytes } = generation;
+  const { text, tokenIds, promptTokens, stopReason, confidence, prefillMs, decodeMs, memoryBytes } = generation;
   const { reasoning, rest } = splitReasoning(text);
   const payload = after(rest, CALL_OPEN);
   const calls = payload === null ? [] : readCalls(payload);
@@ -36,7 +36,7 @@ export function readAnswer(generation, member, numerics) {
     function_calls: calls ?? [],
     suppressed_calls: [],
     reasoning,
-    confidence: null,
+    confidence,
     prefill_tps: perSecond(promptTokens, prefillMs),
     decode_tps: perSecond(tokenIds.length, decodeMs),
     peak_ram_mb: oneDecimal(memoryBytes / 1e6),

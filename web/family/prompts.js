@@ -38,15 +38,16 @@ export function promptChoices(spec, { query, earlier }) {
   });
 }
 
+/** How every prompt begins, whatever the turns: system text and tools. @param {PromptSpec} spec */
+export function fixedPart({ system, tools }) {
+  const before = system && `<|im_start|>system\n${system}<|im_end|>\n`;
+  return `${before}<|im_start|>user${tools && `\n<tools>${tools}</tools>`}`;
+}
+
 /** @param {PromptSpec} spec @param {readonly string[]} context @param {string} query */
-function renderPrompt({ system, tools }, context, query) {
-  return [
-    system && `<|im_start|>system\n${system}<|im_end|>\n`,
-    '<|im_start|>user\n',
-    tools && `<tools>${tools}</tools>\n`,
-    context.length > 0 ? `<context>${context.join('\n')}</context>\n` : '',
-    `${query}<|im_end|>\n<|im_start|>assistant\n`,
-  ].join('');
+function renderPrompt(spec, context, query) {
+  const recent = context.length > 0 ? `<context>${context.join('\n')}</context>\n` : '';
+  return `${fixedPart(spec)}\n${recent}${query}<|im_end|>\n<|im_start|>assistant\n`;
 }
 
 /** The empty call, then the call of each specialist. @param {readonly string[]} ids */

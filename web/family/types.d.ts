@@ -140,6 +140,8 @@ export interface Generation {
   tokenIds: number[];
   promptTokens: number;
   stopReason: StopReason;
+  /** What the model's confidence head makes of prompt and answer; null without one, or if the answer has no end. */
+  confidence: number | null;
   prefillMs: number;
   decodeMs: number;
   memoryBytes: number;

@@ -25,19 +25,21 @@ const LINE_END = '\n';
 
 /**
  * @param {Model} model
- * @param {Pick<GenerateRequest, 'prompts' | 'tools' | 'maxNewTokens' | 'sampling' | 'trace'>} request
+ * @param {Pick<GenerateRequest, 'fixed' | 'prompts' | 'tools' | 'maxNewTokens' | 'sampling' | 'trace'>} request
  * @param {Control} control
  * @returns {Promise<Generation>}
  */
-export async function generate(model, { prompts, tools, maxNewTokens, sampling, trace }, control) {
+export async function generate(model, { fixed, prompts, tools, maxNewTokens, sampling, trace }, control) {
   const prompt = await fit(model, prompts, maxNewTokens, control);
   const start = performance.now();
-  model.openSession(prompt.length + maxNewTokens, tools);
+  const [pinnedTokens, isJudged] = [countFixed(model, fixed, prompt), model.hasConfidence];
+  model.openSession(prompt.length + maxNewTokens, { pinnedTokens, isJudged, tools });
   model.startSampling(sampling);
   const answer = { text: '', tokenIds: /** @type {number[]} */ ([]), logitsSha256: /** @type {string[]} */ ([]) };
   const isFilled = await prefill(model, prompt, control);
   const prefilled = performance.now();
   const stopReason = isFilled ? await decode(model, maxNewTokens, trace, answer, control) : 'aborted';
+  const decoded = performance.now();
   const rest = model.flushText();
   if (rest !== '') control.report({ phase: 'text', text: rest, tokenCount: answer.tokenIds.length });
   return {
@@ -45,8 +47,9 @@ export async function generate(model, { prompts, tools, maxNewTokens, sampling, 
     text: answer.text + rest,
     promptTokens: prompt.length,
     stopReason,
+    confidence: stopReason === 'stop' && model.hasConfidence ? model.confidence() : null,
     prefillMs: prefilled - start,
-    decodeMs: performance.now() - prefilled,
+    decodeMs: decoded - prefilled,
     memoryBytes: model.memoryBytes,
   };
 }
@@ -70,7 +73,10 @@ async function decode(model, maxNewTokens, trace, answer, control) {
     const text = model.detokenize(id);
     answer.text += text;
     control.report({ phase: 'text', text, tokenCount: answer.tokenIds.length });
-    if (id === callClose) return 'stop';
+    if (id === callClose) {
+      if (model.hasConfidence) model.append([id]); // the head hears the whole answer
+      return 'stop';
+    }
     if (answer.tokenIds.length === maxNewTokens) return 'length';
     await control.breathe();
     if (control.isAborted()) return 'aborted';
@@ -80,15 +86,15 @@ async function decode(model, maxNewTokens, trace, answer, control) {
 
 /**
  * @param {Model} model
- * @param {Pick<ScoreRequest, 'prompts' | 'calls'>} request
+ * @param {Pick<ScoreRequest, 'fixed' | 'prompts' | 'calls'>} request
  * @param {Control} control
  * @returns {Promise<Scoring>}
  */
-export async function score(model, { prompts, calls }, control) {
+export async function score(model, { fixed, prompts, calls }, control) {
   const callIds = calls.map((call) => idsAfterLineEnd(model, call));
   const roomTokens = Math.max(...callIds.map((ids) => ids.length));
   const prompt = await fit(model, prompts, roomTokens, control);
-  model.openSession(prompt.length + roomTokens);
+  model.openSession(prompt.length + roomTokens, { pinnedTokens: countFixed(model, fixed, prompt) });
   const logProbabilities = [];
   let isGoingOn = await prefill(model, prompt, control);
   for (const ids of isGoingOn ? callIds : []) {
@@ -105,6 +111,16 @@ export async function score(model, { prompts, calls }, control) {
 /** A tokenizer with a dummy prefix must add none in the middle of a text. @param {Model} model @param {string} text */
 function idsAfterLineEnd(model, text) {
   return model.encode(LINE_END + text).slice(model.encode(LINE_END).length);
+}
+
+/**
+ * How many of the prompt's ids are those of its fixed part.
+ * @param {Model} model @param {string} fixed @param {readonly number[]} prompt
+ */
+function countFixed(model, fixed, prompt) {
+  const ids = [model.info.bos_id, ...model.encode(fixed)];
+  const end = ids.findIndex((id, i) => id !== prompt[i]);
+  return end < 0 ? ids.length : end;
 }
 
 /**

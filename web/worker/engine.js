@@ -112,6 +112,11 @@ export class Engine {
   }
 
   /** @param {Address} at */
+  float(at) {
+    return this.#view.getFloat32(at, true);
+  }
+
+  /** @param {Address} at */
   double(at) {
     return this.#view.getFloat64(at, true);
   }

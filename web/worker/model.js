@@ -24,6 +24,8 @@ const PIECE_BYTES_MAX = 65544;
 export const CHARACTER_BYTES = 4;
 /** enum sg_numerics. */
 const NUMERICS = Object.freeze({ exact: 0, fast: 1 });
+/** enum sg_head_code. */
+const HEAD_CONFIDENCE = 2;
 /** The fields of sg_model_info, in order, 4 bytes each. */
 const INFO_FIELDS = /** @type {const} */ ([
   ...['tag', 'vocab_count', 'logit_count', 'piece_count', 'layer_count', 'd_model', 'max_seq_len'],
@@ -114,22 +116,43 @@ export class Model {
     return [...this.#engine.words(ids, this.#engine.word(this.#desk.out))];
   }
 
+  /** Whether the model has a head that judges answers. */
+  get hasConfidence() {
+    return ((this.#info.heads >> HEAD_CONFIDENCE) & 1) === 1;
+  }
+
   /**
    * A fresh cache for this many tokens, and the grammar of the tools unless they are empty.
-   * @param {number} capacityTokens @param {string} [tools] JSON
+   * @param {number} capacityTokens
+   * @param {object} options
+   * @param {number} options.pinnedTokens the first ones, which stay visible behind the KV window of generation 2
+   * @param {boolean} [options.isJudged] the confidence head listens; the model must have it
+   * @param {string} [options.tools] JSON
    */
-  openSession(capacityTokens, tools = '') {
+  openSession(capacityTokens, { pinnedTokens, isJudged = false, tools = '' }) {
     const text = new TextEncoder().encode(tools);
     const grammarBytes = text.length > 0 ? this.#measureGrammar(text) : 0;
+    const listenBytes = isJudged ? this.#measureConfidence() : 0;
     this.#engine.check('sg_session_measure', this.#model, capacityTokens, this.#desk.out);
     const sessionBytes = this.#engine.word(this.#desk.out);
-    const memory = this.#workspace.take(sessionBytes + grammarBytes + text.length);
-    const grammar = memory + sessionBytes;
+    const memory = this.#workspace.take(sessionBytes + listenBytes + grammarBytes + text.length);
+    const listener = memory + sessionBytes;
+    const grammar = listener + listenBytes;
     this.#grammar = grammarBytes > 0 ? this.#openGrammar(text, grammar, grammarBytes) : 0;
     this.#engine.check('sg_session_open', this.#model, capacityTokens, memory, sessionBytes, this.#desk.out);
     this.#session = this.#engine.word(this.#desk.out);
     this.#engine.check('sg_session_set_numerics', this.#session, this.#numerics);
+    this.#engine.check('sg_session_pin', this.#session, pinnedTokens);
+    if (isJudged) {
+      this.#engine.check('sg_session_listen', this.#session, HEAD_CONFIDENCE, listener, listenBytes);
+    }
     this.#engine.call('sg_detokenizer_init', this.#desk.detokenizer);
+  }
+
+  /** What the confidence head makes of the tokens so far, 0 to 1: is the answer that they end with right? */
+  confidence() {
+    this.#engine.check('sg_session_head', this.#session, HEAD_CONFIDENCE, this.#desk.out);
+    return this.#engine.float(this.#engine.word(this.#desk.out));
   }
 
   /** @param {Uint8Array} text */
@@ -146,6 +169,11 @@ export class Model {
     this.#engine.bytes(at, text.length).set(text);
     this.#engine.check('sg_grammar_open', this.#model, at, text.length, memory, bytes, this.#desk.out);
     return this.#engine.word(this.#desk.out);
+  }
+
+  #measureConfidence() {
+    this.#engine.check('sg_head_measure', this.#model, HEAD_CONFIDENCE, this.#desk.out, this.#desk.out + 4);
+    return this.#engine.word(this.#desk.out + 4);
   }
 
   /** @param {readonly number[]} ids */

@@ -46,10 +46,14 @@ export interface CopyRequest {
   bytes: number;
 }
 
-/** The first of `prompts` that leaves room for the answer is used. Calls are held to `tools` unless that is empty. */
+/**
+ * The first of `prompts` that leaves room for the answer is used; all begin with `fixed`, which is never forgotten. Calls are held
+ * to `tools` unless that is empty.
+ */
 export interface GenerateRequest {
   type: 'generate';
   id: number;
+  fixed: string;
   prompts: string[];
   tools: string;
   maxNewTokens: number;
@@ -57,10 +61,11 @@ export interface GenerateRequest {
   trace: boolean;
 }
 
-/** The first of `prompts` that leaves room for the longest call is used. */
+/** The first of `prompts` that leaves room for the longest call is used; all begin with `fixed`. */
 export interface ScoreRequest {
   type: 'score';
   id: number;
+  fixed: string;
   prompts: string[];
   calls: string[];
 }
