@@ -9,10 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from builder.delta import make_patch
+from tests.delta.requantised import requantised
 from tests.delta.test_guided import TAG, random_q, seeded_q
 from tests.delta.tiny_containers import container, cq, fine_tuned, floats, nudged, raw
 
 FOLDER = Path(__file__).parents[1] / "golden" / "patches"
+REQUANTISED = ("predicted", "predicted_seeded", "narrowed")
+"""Their targets are stored too: how codes are chosen for a patch may change, how it decodes may not."""
 
 
 def pairs() -> dict[str, tuple[bytes, bytes]]:
@@ -27,12 +30,24 @@ def pairs() -> dict[str, tuple[bytes, bytes]]:
         "unguided": (mixed_base, mixed_target),
         "guided": (container(TAG, [guided[0]]), container(TAG, [guided[1]])),
         "seeded": (container(TAG, [seeded[0]]), container(TAG, [seeded[1]])),
+        **{name: _stored(name) for name in REQUANTISED},
     }
+
+
+def _stored(name: str) -> tuple[bytes, bytes]:
+    base, target = (FOLDER / f"{name}.{end}.cact" for end in ("base", "target"))
+    return base.read_bytes(), target.read_bytes()
 
 
 def main() -> None:
     """Write what is not there yet."""
     FOLDER.mkdir(parents=True, exist_ok=True)
+    for name in REQUANTISED:
+        if not (FOLDER / f"{name}.patch").exists():
+            q = seeded_q(3, 0) if name == "predicted_seeded" else random_q(1)
+            made = requantised(q, rows=64, trade=0.03 if name == "narrowed" else None)
+            for end, data in zip(("base.cact", "target.cact", "patch"), made, strict=True):
+                (FOLDER / f"{name}.{end}").write_bytes(data)
     for name, (base, target) in pairs().items():
         if not (FOLDER / f"{name}.patch").exists():
             (FOLDER / f"{name}.base.cact").write_bytes(base)

@@ -30,7 +30,7 @@ def _run(driver: Path, *words: object) -> None:
 
 
 def test_there_is_a_golden_patch_for_every_coder() -> None:
-    assert GOLDEN == ["guided", "seeded", "unguided"]
+    assert GOLDEN == ["guided", "narrowed", "predicted", "predicted_seeded", "seeded", "unguided"]
 
 
 @pytest.mark.parametrize("name", GOLDEN)
