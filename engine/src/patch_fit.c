@@ -20,6 +20,10 @@
 /* Spread of prediction errors that the score table assumes: wide first, while the shift is rough (delta_guide.c). */
 enum { NOISE_ROUGH = 12, NOISE_FINE = 8 };
 
+/* A shift of typical size is at most this many buckets; there are 128 on either side. */
+#define TYPICAL_BUCKETS 32
+#define FIT_BUCKET_SHIFT_MIN 7u
+
 static void random_q(struct sg_fit_run *run) {
     uint32_t state = 1;
     for (size_t i = 0; i < (size_t)run->rank * run->columns; i++) {
@@ -76,7 +80,7 @@ static void start(struct sg_fit_run *run, uint32_t rank_tried) {
 
 static void set_noise(struct sg_fit_run *run, uint32_t noise) {
     struct sg_fit *fit = run->fit;
-    struct sg_guide_shape shape = *run->input->shape;
+    struct sg_guide_shape shape = run->table_shape;
     const uint32_t alphabet = 1u << shape.code_bits;
     const float per_step = 65536.0f / (float)(2u << shape.bucket_shift);
     shape.noise = noise;
@@ -136,6 +140,49 @@ void sg_fit_likelihood_pass(struct sg_fit_run *run, int is_for_p) {
     run->info = run->info_count > 0 && run->info_sum > 0 ? run->info_sum / run->info_count : run->info;
 }
 
+/* Mean square of P Q^T, over the row's first norm. */
+static double energy_of_shift(const struct sg_fit_run *run) {
+    struct sg_small_matrix p, q;
+    double sum = 0;
+    sg_fit_gram_of_p(run, &p);
+    sg_fit_gram_of_q(run, &q);
+    for (uint32_t j = 0; j < run->rank; j++)
+        for (uint32_t k = 0; k < run->rank; k++)
+            sum += p.at[j][k] * q.at[j][k];
+    return sum / run->input->row_count / run->columns;
+}
+
+/* Mean ratio of new and old norms; 1 if no group has both. */
+static double mean_norm_ratio(struct sg_fit_run *run) {
+    double sum = 0, count = 0;
+    for (uint32_t row = 0; row < run->input->row_count; row++) {
+        sg_fit_open_row(run, row);
+        for (uint32_t g = 0; g < run->input->group_count; g++)
+            if (sg_fit_is_open(run, g)) {
+                sum += (double)(run->new_norm[g] / run->old_norm[g]);
+                count++;
+            }
+    }
+    return count > 0 ? sum / count : 1;
+}
+
+/* Where in its cell a weight lay matters less as the norm grows, by which everything is divided. Buckets are as wide as
+ * the shift wants them, but for the fit never so narrow that it sees the rounding of frequencies. */
+static void choose_widths(struct sg_fit_run *run) {
+    struct sg_guide_shape *shape = &run->fit->shape;
+    const double ratio = mean_norm_ratio(run);
+    const double size = sg_fit_root(energy_of_shift(run)) / ratio * 65536;
+    const double width = SG_GUIDE_WIDTH_ONE / ratio + 0.5;
+    shape->width = width < 1 ? 1 : width > SG_GUIDE_WIDTH_ONE ? SG_GUIDE_WIDTH_ONE : (uint32_t)width;
+    shape->bucket_shift = SG_GUIDE_BUCKET_SHIFT_MIN;
+    while (shape->bucket_shift < SG_GUIDE_BUCKET_SHIFT_MAX &&
+           size > TYPICAL_BUCKETS * (double)(1u << shape->bucket_shift))
+        shape->bucket_shift++;
+    run->table_shape = *shape;
+    if (run->table_shape.bucket_shift < FIT_BUCKET_SHIFT_MIN)
+        run->table_shape.bucket_shift = FIT_BUCKET_SHIFT_MIN;
+}
+
 /* Only measures the information per code at the present P and Q. */
 static void measure_information(struct sg_fit_run *run) {
     run->info_sum = run->info_count = 0;
@@ -152,6 +199,7 @@ void sg_fit_run(struct sg_fit *fit, const struct sg_fit_input *input) {
     const uint32_t shorter = input->row_count < run.columns ? input->row_count : run.columns;
     uint32_t rank = RANK_TRIED;
     fit->rank = fit->basis.rank = 0;
+    fit->shape = *input->shape;
     while (rank && (rank * run.columns > SG_GUIDE_Q_MAX || rank > SG_FIT_P_MAX / input->row_count || rank * 4 > shorter))
         rank--;
     if (!rank)
@@ -163,6 +211,7 @@ void sg_fit_run(struct sg_fit *fit, const struct sg_fit_input *input) {
         start(&run, rank);
     if (!run.rank)
         return;
+    choose_widths(&run);
     set_noise(&run, NOISE_ROUGH);
     measure_information(&run);
     for (uint32_t pass = 0; pass < 2 * input->effort; pass++) {

@@ -21,7 +21,7 @@ struct sg_basis_hint {
 struct sg_fit_input {
     const uint8_t *old_codes, *new_codes, *old_norms, *new_norms;
     uint32_t row_count, group_count, code_bits, width; /* width: columns before padding */
-    const struct sg_guide_shape *shape; /* levels, and the bucket width of the score table */
+    const struct sg_guide_shape *shape; /* levels */
     uint32_t effort;                    /* 1 to 9: how many passes over the tensor */
     struct sg_basis_hint *hint;         /* where to look for a basis; remembers what it found */
 };
@@ -36,6 +36,7 @@ struct sg_fit {
     struct sg_basis basis;       /* rank 0: none */
     int16_t mix[SG_GUIDE_RANK_MAX][SG_GUIDE_RANK_MAX]; /* (rank, basis rank) */
     int16_t basis_rows[SG_GUIDE_Q_MAX]; /* (basis rank, row codes) */
+    struct sg_guide_shape shape; /* levels as the input's, bucket_shift and width as suit the shift; no noise */
     /* work */
     float p_real[SG_FIT_P_MAX];
     float q_real[SG_GUIDE_Q_MAX];

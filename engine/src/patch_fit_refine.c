@@ -12,7 +12,7 @@
 
 static void fill_costs(struct sg_fit_run *run) {
     struct sg_fit *fit = run->fit;
-    struct sg_guide_shape shape = *run->input->shape;
+    struct sg_guide_shape shape = run->table_shape;
     shape.noise = REFINE_NOISE;
     shape.floor = 1;
     sg_guide_table_build(&fit->table, &shape);
@@ -29,7 +29,7 @@ static void fill_costs(struct sg_fit_run *run) {
 static void open_columns(struct sg_fit_run *run) {
     struct sg_fit *fit = run->fit;
     const uint32_t rows = run->input->row_count;
-    const float per_bucket = 65536.0f / (float)(1u << run->input->shape->bucket_shift);
+    const float per_bucket = 65536.0f / (float)(1u << run->table_shape.bucket_shift);
     for (uint32_t row = 0; row < rows; row++) {
         sg_fit_open_row(run, row);
         sg_fit_row_shift(run, fit->p_real + (size_t)row * run->rank);

@@ -54,7 +54,7 @@ void sg_fit_row_shift(struct sg_fit_run *run, const float *p) {
 /* Derivative of the log likelihood by each shift, into `slope`. */
 void sg_fit_row_slope(struct sg_fit_run *run) {
     struct sg_fit *fit = run->fit;
-    const float per_bucket = 65536.0f / (float)(1u << run->input->shape->bucket_shift);
+    const float per_bucket = 65536.0f / (float)(1u << run->table_shape.bucket_shift);
     double info = 0;
     for (uint32_t g = 0; g < run->input->group_count; g++) {
         const int is_open = sg_fit_is_open(run, g);

@@ -4,9 +4,7 @@
  * shift is found is patch_fit.c's business. Source: docs/formats/patch.md, "Guided codes". */
 #include <string.h>
 
-#include "patch_write.h"
-
-#define CONTEXT_COUNT (SG_RANS_SYMBOLS * SG_GUIDE_BUCKETS)
+#include "patch_guide.h"
 
 /* 1.2240064 / sqrt(128) and sqrt(2 / pi) / sqrt(128), in 1/65536: ternary and one-bit levels are not stored. */
 #define TERNARY_LEVEL 7090
@@ -36,15 +34,11 @@ void sg_guide_levels(struct sg_guide_shape *shape, const uint8_t *codebooks_end,
 
 /* ---- rows, block by block ---- */
 
-struct rows {
-    const uint8_t *old_codes, *new_codes, *old_norms, *new_norms; /* of the tensor's first row */
-    uint32_t row_codes, row_bytes, group_count, code_bits;
-};
-
-static struct rows rows_of(const struct sg_patch_maker *maker, const struct sg_part *part) {
-    struct rows rows = {.group_count = part->record.group_count,
-                        .code_bits = sg_cq_code_bits(part->record.bits),
-                        .row_codes = part->record.group_count * SG_PATCH_GROUP_CODES};
+static struct sg_guide_rows rows_of(const struct sg_patch_maker *maker, const struct sg_part *part) {
+    struct sg_guide_rows rows = {.group_count = part->record.group_count,
+                                 .row_count = part->record.row_count,
+                                 .code_bits = sg_cq_code_bits(part->record.bits),
+                                 .row_codes = part->record.group_count * SG_PATCH_GROUP_CODES};
     rows.row_bytes = rows.row_codes / 8 * rows.code_bits;
     rows.old_codes = maker->base.file + part->base_offset;
     rows.new_codes = maker->target.file + part->target_offset;
@@ -64,9 +58,9 @@ static int settle_q(struct sg_patch_maker *maker, uint32_t row_codes) {
     return 1;
 }
 
-/* Contexts and new codes of one row; `differences` (one a group, may be NULL) are the norms' to their prediction. */
-static void walk_row(struct sg_patch_maker *maker, const struct rows *rows, const struct sg_guide_shape *shape,
-                     uint32_t row, uint16_t *contexts, uint8_t *symbols, uint32_t *differences) {
+void sg_guide_walk_row(struct sg_patch_maker *maker, const struct sg_guide_rows *rows,
+                       const struct sg_guide_shape *shape, uint32_t row, uint16_t *contexts, uint8_t *symbols,
+                       uint32_t *differences) {
     const struct sg_fit *fit = maker->fit;
     const uint8_t *old_norms = rows->old_norms + (size_t)2 * rows->group_count * row;
     const uint8_t *new_norms = rows->new_norms + (size_t)2 * rows->group_count * row;
@@ -88,7 +82,7 @@ static void walk_row(struct sg_patch_maker *maker, const struct rows *rows, cons
 }
 
 /* Whether codes and norms are those that the shift gives by itself. */
-static int shift_says_all(struct sg_patch_maker *maker, const struct rows *rows, uint32_t row_count,
+static int shift_says_all(struct sg_patch_maker *maker, const struct sg_guide_rows *rows, uint32_t row_count,
                           const struct sg_guide_shape *shape, uint32_t boost) {
     struct sg_guide_cells cells;
     if (!sg_guide_cells_fill(&cells, shape))
@@ -119,64 +113,6 @@ static int shift_says_all(struct sg_patch_maker *maker, const struct rows *rows,
 }
 
 /* ---- the table ---- */
-
-static void count_contexts(struct sg_patch_maker *maker, const struct rows *rows, uint32_t row_count,
-                           const struct sg_guide_shape *shape) {
-    memset(maker->guide_counts, 0, sizeof maker->guide_counts);
-    for (uint32_t row = 0; row < row_count; row++) {
-        walk_row(maker, rows, shape, row, maker->contexts, maker->symbols, NULL);
-        for (uint32_t i = 0; i < rows->row_codes; i++)
-            maker->guide_counts[maker->contexts[i]][maker->symbols[i]]++;
-    }
-}
-
-/* Code length of the counted codes, in 1/65536 bit; UINT64_MAX if a code that occurs has no frequency. */
-static uint64_t counted_cost(const struct sg_patch_maker *maker, const struct sg_guide_table *table) {
-    uint64_t cost = 0;
-    for (uint32_t context = 0; context < CONTEXT_COUNT; context++)
-        for (uint32_t code = 0; code < 1u << table->shape.code_bits; code++) {
-            const uint32_t count = maker->guide_counts[context][code];
-            const struct sg_rans_row *row = &table->row[context];
-            const uint32_t frequency = (uint32_t)row->end[code + 1] - row->end[code];
-            if (count && !frequency)
-                return UINT64_MAX;
-            if (count)
-                cost += (uint64_t)count * ((SG_RANS_BITS << 16) - sg_log2_fixed(frequency));
-        }
-    return cost;
-}
-
-/* The cheapest noise for the counted codes, walking up from small noise until it gets dearer twice. */
-static uint64_t choose_noise(struct sg_patch_maker *maker, struct sg_guide_shape *shape) {
-    struct sg_guide_shape best = *shape, next = *shape;
-    uint64_t best_cost = UINT64_MAX;
-    uint32_t dearer = 0;
-    for (next.noise = 6; next.noise < SG_GUIDE_NOISE_COUNT && dearer < 2; next.noise++) {
-        uint64_t cost = UINT64_MAX;
-        for (next.floor = 0; cost == UINT64_MAX && next.floor < 2; next.floor++) {
-            if (!sg_guide_table_build(&maker->guide_trial, &next))
-                return UINT64_MAX;
-            cost = counted_cost(maker, &maker->guide_trial);
-        }
-        dearer = cost < best_cost ? 0 : dearer + 1;
-        if (cost < best_cost) {
-            best_cost = cost;
-            best = maker->guide_trial.shape;
-        }
-    }
-    *shape = best;
-    return best_cost;
-}
-
-/* The noise and width that a settled shift was chosen for. */
-static int take_table_of(struct sg_patch_maker *maker, struct sg_shift_use use, struct sg_guide_shape *shape) {
-    shape->noise = use.noise;
-    shape->width = use.width;
-    for (shape->floor = 0; shape->floor < 2; shape->floor++)
-        if (sg_guide_table_build(&maker->guide_trial, shape) && counted_cost(maker, &maker->guide_trial) != UINT64_MAX)
-            return 1;
-    return 0;
-}
 
 static int is_same_shape(const struct sg_guide_shape *a, const struct sg_guide_shape *b) {
     return a->code_bits == b->code_bits && a->noise == b->noise && a->bucket_shift == b->bucket_shift &&
@@ -266,15 +202,17 @@ static void encode_p(struct sg_patch_maker *maker, struct sg_range_encoder *enco
 }
 
 /* Without a table's codes, if `is_predicted`. */
-static size_t encode_block(struct sg_patch_maker *maker, const struct rows *rows, const struct sg_guide_table *table,
-                           int is_predicted, uint32_t first_row, uint32_t row_count) {
+static size_t encode_block(struct sg_patch_maker *maker, const struct sg_guide_rows *rows,
+                           const struct sg_guide_table *table, int is_predicted, uint32_t first_row,
+                           uint32_t row_count) {
     const size_t room = sizeof maker->payload - 4;
     uint32_t differences[SG_PATCH_ROW_CODES_MAX / SG_PATCH_GROUP_CODES], before = 0;
     struct sg_range_encoder encoder;
     sg_range_encoder_init(&encoder, maker->payload + 4, room);
     for (uint32_t k = 0; k < row_count; k++) {
         const size_t at = (size_t)k * rows->row_codes;
-        walk_row(maker, rows, &table->shape, first_row + k, maker->contexts + at, maker->symbols + at, differences);
+        sg_guide_walk_row(maker, rows, &table->shape, first_row + k, maker->contexts + at, maker->symbols + at,
+                          differences);
         encode_p(maker, &encoder, first_row + k);
         for (uint32_t g = 0; g < rows->group_count; g++) {
             sg_encode_signed(&encoder, &maker->models.guided_norm[sg_size_context(before, SG_NORM_CONTEXTS)],
@@ -299,7 +237,7 @@ const uint8_t *sg_settled_shift(const struct sg_patch_maker *maker, const struct
                           part->record.group_count * SG_PATCH_GROUP_CODES);
 }
 
-static void fit_shift(struct sg_patch_maker *maker, const struct sg_part *part, const struct rows *rows,
+static void fit_shift(struct sg_patch_maker *maker, const struct sg_part *part, const struct sg_guide_rows *rows,
                       const struct sg_guide_shape *shape) {
     const struct sg_fit_input input = {rows->old_codes,        rows->new_codes,   rows->old_norms, rows->new_norms,
                                        part->record.row_count, rows->group_count, rows->code_bits,
@@ -308,7 +246,7 @@ static void fit_shift(struct sg_patch_maker *maker, const struct sg_part *part, 
 }
 
 /* The shift, and the table or the boost that go with it; returns 0 if there is none. */
-static int find_shift(struct sg_patch_maker *maker, const struct sg_part *part, const struct rows *rows,
+static int find_shift(struct sg_patch_maker *maker, const struct sg_part *part, const struct sg_guide_rows *rows,
                       struct sg_guide_shape *shape, uint32_t *boost) {
     const uint8_t *settled = sg_settled_shift(maker, part);
     struct sg_shift_use use = {0};
@@ -322,8 +260,11 @@ static int find_shift(struct sg_patch_maker *maker, const struct sg_part *part, 
     if (use.boost && shift_says_all(maker, rows, part->record.row_count, shape, use.boost))
         return 1;
     *boost = 0;
-    count_contexts(maker, rows, part->record.row_count, shape);
-    return settled && !use.boost ? take_table_of(maker, use, shape) : choose_noise(maker, shape) != UINT64_MAX;
+    if (settled && !use.boost)
+        return sg_guide_table_settle(maker, rows, use, shape);
+    if (!settled)
+        *shape = maker->fit->shape;
+    return sg_guide_table_choose(maker, rows, shape);
 }
 
 static uint8_t coder_of(const struct sg_fit *fit, uint32_t boost) {
@@ -333,7 +274,7 @@ static uint8_t coder_of(const struct sg_fit *fit, uint32_t boost) {
 }
 
 int sg_write_guided(struct sg_patch_maker *maker, const struct sg_part *part) {
-    const struct rows rows = rows_of(maker, part);
+    const struct sg_guide_rows rows = rows_of(maker, part);
     struct sg_guide_shape shape = {.bucket_shift = 7, .width = SG_GUIDE_WIDTH_ONE};
     struct sg_fit *fit = maker->fit;
     uint32_t boost = 0;

@@ -64,6 +64,21 @@ def test_every_effort_rebuilds_and_more_effort_is_not_much_larger() -> None:
     assert sizes[2] < 1.01 * sizes[0]
 
 
+def _table_coders(patch: bytes) -> list[int]:
+    segments = read_segments(patch, read_patch_header(patch))
+    return [segment.coder for segment in segments if segment.kind is SegmentKind.TABLE]
+
+
+def test_where_norms_grow_the_table_leaves_weights_less_room_in_their_cells() -> None:
+    small, large = (
+        _pair([fine_tuned(4, ROWS, random_q(8), strength=strength, seed=8)]) for strength in (0.2, 1.6)
+    )
+    assert _table_coders(make_patch(*small, effort=1)) == [layout.CODER_GUIDED]
+    patch = make_patch(*large, effort=1)
+    assert _table_coders(patch) == [layout.CODER_NARROWED]
+    assert apply_patch(large[0], patch) == large[1]
+
+
 def test_an_update_without_low_rank_is_left_unguided() -> None:
     full_rank = np.random.default_rng(1).standard_normal((COLUMNS, COLUMNS))
     base, target = _pair([fine_tuned(4, ROWS, full_rank, strength=0.3, seed=1)])
