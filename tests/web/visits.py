@@ -59,9 +59,14 @@ class Visit:
     def __post_init__(self) -> None:
         self.context.on("console", lambda message: self._note_console(message.type, message.text))
         self.context.on("weberror", lambda error: self.troubles.append(f"page error: {error.error}"))
-        self.context.on("requestfailed", lambda r: self.troubles.append(f"failed: {r.url} {r.failure}"))
+        self.context.on("requestfailed", lambda r: self._note_failure(r.url, r.failure))
         self.context.on("response", lambda r: self._note_status(r.status, r.url))
         self.context.on("request", lambda r: self.hosts.add(r.url.split("/")[2]))
+
+    def _note_failure(self, url: str, failure: str | None) -> None:
+        """A page that is left while a worker of it starts takes the worker's script along: no trouble."""
+        if not (url.endswith("/worker/worker.js") and failure == "net::ERR_ABORTED"):
+            self.troubles.append(f"failed: {url} {failure}")
 
     def _note_console(self, kind: str, text: str) -> None:
         if kind in ("error", "warning"):
