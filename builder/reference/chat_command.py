@@ -29,6 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("site", type=Path, metavar="SITE", help="folder that pack wrote")
     parser.add_argument("--reference", action="store_true", help="run PyTorch instead of the site's engine")
     parser.add_argument("--json", action="store_true", help="print one JSON document per turn")
+    parser.add_argument(
+        "--depth", type=int, metavar="LAYERS", help="run this rung of every model's ladder (default: all)"
+    )
     parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default)")
     parser.add_argument(
         "--seed", type=int, default=0, help="for a temperature above 0 (default: %(default)s)"
@@ -48,7 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.memory < 1:
         raise UsageError(f"--memory: is {arguments.memory}, must be 1 or more MiB")
     site = open_site(arguments.site)
-    open_model = _reference_opener(site) if arguments.reference else _engine_opener(site)
+    opener = _reference_opener if arguments.reference else _engine_opener
+    open_model = opener(site, arguments.depth)
     source = SiteSource(site, open_model, arguments.memory * 2**20)
     source.open(site.manifest.base.id)  # a site whose base is broken is refused before anybody types
     dispatcher = Dispatcher(family_of(site.manifest), source)
@@ -67,22 +71,22 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _engine_opener(site: Site) -> OpenModel:
+def _engine_opener(site: Site, depth: int | None) -> OpenModel:
     engine_file = site.manifest.engine
     if engine_file.abi != ABI_VERSION:
         found, step = engine_file.abi, "pack the site with this version"
         sentence = refusal("family.json", "engine.abi", found=found, allowed=str(ABI_VERSION), next_step=step)
         raise RefusedError(sentence, code="engine_mismatch")
     engine = Engine(site.file_bytes(engine_file.path, engine_file.sha256, engine_file.bytes))
-    return lambda data, member_id: engine.open(data, name=member_id)
+    return lambda data, member_id: engine.open(data, name=member_id, depth=depth)
 
 
-def _reference_opener(site: Site) -> OpenModel:
+def _reference_opener(site: Site, depth: int | None) -> OpenModel:
     try:
         from builder.reference.session import ReferenceOpener
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"chat --reference (it uses {error.name})", "reference") from None
-    return ReferenceOpener()
+    return ReferenceOpener(depth)
 
 
 def _sampling(temperature: float, seed: int) -> Sampling:

@@ -14,6 +14,7 @@ from builder.runtime.engine import Engine
 from builder.runtime.status import STATUS_CODES
 from tests.engine.damage import damaged
 from tests.engine.generation_2 import HEADER, write_generation_2
+from tests.engine.heads_of_generation_2 import with_heads
 from tests.engine.test_container import python_verdict
 from tests.parity.random_models import GEOMETRIES
 
@@ -58,7 +59,7 @@ def test_plain_c_simd_relaxed_and_native_builds_give_the_same_logits(
     scalar = Engine(build.compile_wasm(tmp_path / "scalar.wasm", scalar=True).read_bytes())
     relaxed = Engine(relaxed_wasm)
     paths = [*(random_files[name] for name in GEOMETRIES), tmp_path / "generation_2.cact"]
-    paths[-1].write_bytes(write_generation_2(HEADER, seed=31))
+    paths[-1].write_bytes(with_heads(write_generation_2(HEADER, seed=31), seed=5))
     expected = [("ok", digest(engine, path)) for path in paths]
     for build_of_it in (scalar, relaxed):
         assert [("ok", digest(build_of_it, path)) for path in paths] == expected

@@ -21,6 +21,7 @@ from tests.conftest import DEMO
 
 pytestmark = pytest.mark.slow
 TALK = b"hello\nturn on the bedroom light\nmake it 22 degrees instead\n\nwhat is 2 plus 2?\ncaf\xc3\xa9 \xff"
+FEW = b"hello\nturn on the bedroom light\n"
 ANSWERS = [
     "base: Hello! How can I help you today?  [no specialist has a positive score",
     'home: set_light(room="bedroom", state="on")  [chosen with +8',
@@ -53,6 +54,23 @@ def test_each_line_gets_one_line_that_says_who_and_why(site, where):
     assert [line.startswith(start) for line, start in zip(lines, ANSWERS, strict=True)] == [True] * 6, lines
     assert done.stderr.decode() == "chat: answered: 2 by base, 2 by home, 1 by media, 1 by nobody\n"
     assert done.returncode == 0
+
+
+def test_a_rung_says_the_same_in_both_and_not_what_the_whole_models_say(site):
+    whole, *both = (
+        [json.loads(line)["answer"] for line in chat(site, "--json", *options, said=FEW).stdout.splitlines()]
+        for options in ((), ("--depth", 3), ("--depth", 3, "--reference"))
+    )
+    for mine, theirs in zip(*both, strict=True):
+        assert mine["token_ids"] == theirs["token_ids"]
+    assert [answer["text"] for answer in both[0]] != [answer["text"] for answer in whole]
+
+
+@pytest.mark.parametrize("where", [(), ("--reference",)])
+def test_a_depth_that_the_models_do_not_have_is_refused_before_anybody_types(site, where):
+    done = chat(site, "--depth", 9, *where)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b": depth: is 9, must be 2 to 6 layers" in done.stderr
 
 
 def test_json_is_one_document_per_turn_and_the_same_in_both(site):

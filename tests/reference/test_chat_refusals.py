@@ -21,5 +21,5 @@ def test_memory_that_holds_nothing_is_usage(memory, tmp_path, capsys):
 def test_a_site_for_another_interface_is_refused_before_its_engine_is_read():
     manifest = SimpleNamespace(engine=SimpleNamespace(abi=7))
     with pytest.raises(RefusedError, match=r"engine\.abi: is 7, must be 2; pack") as caught:
-        _engine_opener(SimpleNamespace(folder=Path("site"), manifest=manifest))
+        _engine_opener(SimpleNamespace(folder=Path("site"), manifest=manifest), None)
     assert caught.value.code == "engine_mismatch"

@@ -24,7 +24,7 @@ def test_the_reference_is_missing_with_a_sentence_that_names_the_extra():
         "import sys; sys.modules['torch'] = None;"
         "from builder.reference.chat_command import _reference_opener;"
         "from builder.errors import MissingExtraError\n"
-        "try: _reference_opener(None)\n"
+        "try: _reference_opener(None, None)\n"
         "except MissingExtraError as error: print(error)"
     )
     step = "needs an optional part; install it with: pip install 'saguaro[reference]'"
