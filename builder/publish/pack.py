@@ -17,6 +17,7 @@ from builder.delta.make import DEFAULT_EFFORT
 from builder.errors import UsageError
 from builder.family.family import Family, Member
 from builder.publish.cache import Cache, Made
+from builder.publish.calls import require_callable
 from builder.publish.canonical import DECIMALS_MAX
 from builder.publish.engine_file import EngineFile, maker_sha256, read_engines
 from builder.publish.folder import MANIFEST, Written, read_present, write_release
@@ -130,6 +131,7 @@ def pack(family: Family, out: Path, options: Options, progress: Progress) -> Rep
         steps = Steps(cache, progress, step_count(family) + len(earlier))
         patches = PatchMaker(steps, [engines[0].sha256, maker_sha256()], options.effort)
         delivered = MemberMaker(family, steps, patches, jobs=options.jobs).deliver()
+        require_callable(delivered[0].whole.read(), family.members)
         upgrades = UpgradeMaker(delivered[0].whole, patches, cache).make(earlier)
         report = _publish(family, out, options, page, engines, delivered, upgrades, steps)
     cache.prune()

@@ -396,17 +396,21 @@ def _finish_object(node: Object, frame: Frame, depth: int) -> bytes:
 
 
 def _rest_of_key(node: Object, frame: Frame, depth: int) -> bytes:
-    """Of the names that fit: one that is required, else the one with the shortest rest and value."""
+    """Of the names that fit: the first that is required, else the one with the shortest rest and value."""
     fitting = [name for name in usable(node, frame, depth) if name.startswith(frame.text)]
-    best = min(
-        fitting, key=lambda name: (name not in node.required, len(name) + (node.properties[name].cost or 0))
-    )
+    required = [name for name in fitting if name in node.required]
+    costs = {name: len(name) + (node.properties[name].cost or 0) for name in fitting}
+    best = required[0] if required else min(costs, key=lambda name: costs[name])
     return best[len(frame.text) :]
 
 
 def _rest_of_open_key(node: Object, frame: Frame, depth: int) -> bytes:
-    """Completes a character with the smallest there is, and then ends as soon as it may."""
+    """The first required name if it fits; else a character is completed with the smallest there is, and the
+    name ends as soon as it may."""
     names, tail = usable(node, frame, depth), _pending(frame.text)
+    for name in names:
+        if name in node.required and name.startswith(frame.text):
+            return name[len(frame.text) :]
     rest = b""
     if tail:
         whole = chr(_characters_of(tail)[0]).encode()
@@ -428,7 +432,7 @@ def _finish_string(node: String, frame: Frame) -> bytes:
             code = _nearest(node.pattern, frame, characters[0], characters[-1], window)
         text = chr(code).encode()[len(frame.text) :]
     elif frame.text == b"\\":
-        letter, code = next(item for item in ESCAPES.items() if _takes(node, frame, item[1], item[1]))
+        letter, code = _nearest_escape(node, frame)
         text = bytes([letter])
     elif frame.phase == "escape":
         text = b"0" * (6 - len(frame.text))
@@ -444,6 +448,21 @@ def _finish_string(node: String, frame: Frame) -> bytes:
         count += 1
         text += _spelt(code)
     return text + b'"'
+
+
+def _nearest_escape(node: String, frame: Frame) -> tuple[int, int]:
+    """The first escape; with a pattern, the one whose nearest position is nearest to an end."""
+    if node.pattern is None:
+        return next(iter(ESCAPES.items()))
+    window = _window(node, frame.count)
+    ways = []
+    for letter, code in ESCAPES.items():
+        found = node.pattern.next(frame.positions, code, code, window)
+        nearest = min(((node.pattern.way(i, window) or 0, i) for i in found), default=None)
+        if nearest is not None:
+            ways.append((*nearest, code, letter))
+    *_, code, letter = min(ways)
+    return letter, code
 
 
 def _nearest(pattern: Pattern, frame: Frame, low: int, high: int, window: Window) -> int:

@@ -194,6 +194,10 @@ bool sg_pattern_accepts(const struct sg_pattern *pattern, const struct sg_frame 
 uint32_t sg_pattern_shortest(const struct sg_grammar *grammar, const struct sg_pattern *pattern,
                              const struct sg_frame *frame, uint32_t low, uint32_t high, struct sg_window window);
 
+/* How near the character leads to an end: the way of the best position, and that position, in one number to compare. */
+uint32_t sg_pattern_way(const struct sg_grammar *grammar, const struct sg_pattern *pattern, const struct sg_frame *frame,
+                        uint32_t character, struct sg_window window);
+
 static inline bool sg_positions_any(const struct sg_positions *set) { return (set->bits[0] | set->bits[1]) != 0; }
 
 /* grammar_number.c */

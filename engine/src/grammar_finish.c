@@ -85,15 +85,19 @@ static void finish_bytes(const struct sg_grammar *grammar, const struct sg_node 
     }
 }
 
-/* The first escape that the string takes. */
+/* The first escape that the string takes; with a pattern, one that is on the shortest way. */
 static void finish_escape(const struct sg_grammar *grammar, const struct sg_node *node, const struct sg_frame *frame,
                           uint32_t *character, struct sg_text *text) {
-    for (uint32_t i = 0; i < SG_ESCAPE_COUNT; i++) {
-        if (!sg_string_takes(grammar, node, frame, sg_escaped[i], sg_escaped[i])) continue;
-        *character = sg_escaped[i];
-        put_byte(text, sg_escapes[i]);
-        return;
+    uint32_t best = 0, best_way = SG_NONE;
+    for (uint32_t i = 0; i < SG_ESCAPE_COUNT && node->pattern != SG_NONE; i++) {
+        const uint32_t way = sg_pattern_way(grammar, &grammar->patterns[node->pattern], frame, sg_escaped[i],
+                                            sg_window_behind(node, frame));
+        if (way > best_way || (way == best_way && sg_escaped[i] >= sg_escaped[best])) continue;
+        best = i;
+        best_way = way;
     }
+    *character = sg_escaped[best];
+    put_byte(text, sg_escapes[best]);
 }
 
 static void advance_pattern(const struct sg_grammar *grammar, const struct sg_node *node, struct sg_frame *frame,
@@ -144,23 +148,34 @@ static void finish_array(const struct sg_grammar *grammar, const struct sg_node 
     put_byte(text, ']');
 }
 
-/* Among declared names: one that is still required, else the cheapest. */
+/* The first of the names that fit and are still required, else SG_NONE. */
+static uint32_t required_name(const struct sg_grammar *grammar, const struct sg_node *node, const struct sg_frame *frame,
+                              uint32_t depth) {
+    for (uint32_t i = frame->low; i < frame->high; i++) {
+        if (node->required >> (i - node->first) & 1 && sg_is_usable(grammar, frame, i, depth)) return i;
+    }
+    return SG_NONE;
+}
+
+static void finish_name(const struct sg_grammar *grammar, const struct sg_node *node, struct sg_frame *frame, uint32_t name,
+                        struct sg_text *text) {
+    finish_literal(grammar, name, frame->at, text);
+    frame->set[0] |= (uint64_t)1 << (name - node->first);
+}
+
+/* Among declared names: the first that is still required, else the cheapest. */
 static void finish_declared_key(const struct sg_grammar *grammar, const struct sg_node *node, struct sg_frame *frame,
                                 uint32_t depth, struct sg_text *text) {
-    uint32_t best = SG_NONE, best_cost = SG_NONE;
-    bool best_required = false;
-    for (uint32_t i = frame->low; i < frame->high; i++) {
-        if (!sg_is_usable(grammar, frame, i, depth)) continue;
-        const bool required = node->required >> (i - node->first) & 1;
-        const uint32_t cost = literal_cost(grammar, i, frame->at);
-        if (best != SG_NONE && (best_required > required || (best_required == required && cost >= best_cost))) continue;
-        best = i;
-        best_cost = cost;
-        best_required = required;
+    uint32_t best = required_name(grammar, node, frame, depth), best_cost = SG_NONE;
+    if (best == SG_NONE) {
+        for (uint32_t i = frame->low; i < frame->high; i++) {
+            const uint32_t cost = literal_cost(grammar, i, frame->at);
+            if (!sg_is_usable(grammar, frame, i, depth) || cost >= best_cost) continue;
+            best = i;
+            best_cost = cost;
+        }
     }
-    if (best == SG_NONE) return;
-    finish_literal(grammar, best, frame->at, text);
-    frame->set[0] |= (uint64_t)1 << (best - node->first);
+    if (best != SG_NONE) finish_name(grammar, node, frame, best, text);
 }
 
 /* Whether a name that has got this far may end here: it is not declared, or it is and may be used. */
@@ -172,12 +187,17 @@ static bool may_close(const struct sg_grammar *grammar, const struct sg_frame *f
     return sg_is_usable(grammar, frame, low, depth);
 }
 
-/* A name that need not be declared: ends here if it may, else behind the first letter or digit that makes it end. */
+/* A name that need not be declared: the first that is still required if it fits; else it ends here if it may, else behind
+ * the first letter or digit that lets it. */
 static void finish_open_key(const struct sg_grammar *grammar, const struct sg_node *node, struct sg_frame *frame,
                             uint32_t depth, struct sg_text *text) {
     const uint8_t lead = (uint8_t)(frame->set[1] >> 16);
-    const uint32_t place = frame->set[1] & 0xff;
+    const uint32_t place = frame->set[1] & 0xff, required = required_name(grammar, node, frame, depth);
     uint32_t property = SG_NONE;
+    if (required != SG_NONE) {
+        finish_name(grammar, node, frame, required, text);
+        return;
+    }
     if (place > 0) { /* a declared name can hold this character too, but then a shorter way is not worth its rule */
         const uint32_t need = sg_utf8_need(lead);
         uint32_t low, high, bits = 0;

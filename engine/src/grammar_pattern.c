@@ -482,15 +482,28 @@ bool sg_pattern_accepts(const struct sg_pattern *pattern, const struct sg_frame 
     return (frame->set[0] & pattern->final.bits[0]) != 0 || (frame->set[1] & pattern->final.bits[1]) != 0;
 }
 
+/* The position that is nearest to an end, the first of equals; SG_NONE without any. */
+static uint32_t nearest(const struct sg_grammar *grammar, const struct sg_pattern *pattern,
+                        const struct sg_positions *set, struct sg_window window) {
+    uint32_t best = SG_NONE, best_way = SG_NONE;
+    for (uint32_t i = 0; i < pattern->count; i++) {
+        if (!has(set, i) || way(&grammar->positions[pattern->first + i], window) >= best_way) continue;
+        best_way = way(&grammar->positions[pattern->first + i], window);
+        best = i;
+    }
+    return best;
+}
+
 uint32_t sg_pattern_shortest(const struct sg_grammar *grammar, const struct sg_pattern *pattern,
                              const struct sg_frame *frame, uint32_t low, uint32_t high, struct sg_window window) {
     const struct sg_positions next = sg_pattern_next(grammar, pattern, frame, low, high, window);
-    uint32_t best = SG_NONE, best_way = SG_NONE;
-    for (uint32_t i = 0; i < pattern->count; i++) {
-        const struct sg_position *position = &grammar->positions[pattern->first + i];
-        if (!has(&next, i) || way(position, window) >= best_way) continue;
-        best_way = way(position, window);
-        best = smallest(grammar, position, low, high);
-    }
-    return best;
+    const uint32_t best = nearest(grammar, pattern, &next, window);
+    return best == SG_NONE ? SG_NONE : smallest(grammar, &grammar->positions[pattern->first + best], low, high);
+}
+
+uint32_t sg_pattern_way(const struct sg_grammar *grammar, const struct sg_pattern *pattern, const struct sg_frame *frame,
+                        uint32_t character, struct sg_window window) {
+    const struct sg_positions next = sg_pattern_next(grammar, pattern, frame, character, character, window);
+    const uint32_t best = nearest(grammar, pattern, &next, window);
+    return best == SG_NONE ? SG_NONE : way(&grammar->positions[pattern->first + best], window) * SG_POSITIONS_MAX + best;
 }

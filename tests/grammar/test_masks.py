@@ -1,0 +1,89 @@
+"""Two programs, one grammar: the engine and the reference allow the same ids at every step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builder.cact.reader import read_container
+from builder.errors import GrammarError, SessionError
+from builder.reference.generation import generate
+from builder.reference.grammar import ReferenceGrammar
+from builder.reference.session import ReferenceModel
+from builder.runtime.interface import Sampling
+from tests.grammar.samples import CATALOGUE, one_tool, refusal_of, schemas, tool_text
+
+
+def compare(model, vocabulary, tools, rng, room):
+    """Walk both at random, side by side."""
+    if problem := refusal_of(model, tools):
+        with pytest.raises(GrammarError) as caught:
+            ReferenceGrammar(tools, vocabulary)
+        assert caught.value.code == problem
+        return
+    engine = model.grammar(tools)
+    reference = ReferenceGrammar(tools, vocabulary)
+    token_id = model.info.tool_call_open_id
+    while token_id != model.info.tool_call_close_id:
+        engine.accept(token_id)
+        reference.accept(token_id)
+        room -= 1
+        allowed = engine.allowed(room)
+        assert np.array_equal(allowed, reference.allowed(room)), (tools, room)
+        token_id = int(rng.choice(np.flatnonzero(allowed)))
+
+
+@settings(deadline=None, max_examples=15)
+@given(schema=schemas, seed=st.integers(0, 2**32 - 1), room=st.integers(20, 90))
+def test_masks_of_random_schemas_are_equal(model, vocabulary, schema, seed, room):
+    compare(model, vocabulary, one_tool(schema), np.random.default_rng(seed), room)
+
+
+@pytest.mark.parametrize("start", range(6))
+def test_masks_of_real_tools_are_equal(model, vocabulary, start):
+    rng = np.random.default_rng(start)
+    tools = [CATALOGUE[i] for i in rng.choice(len(CATALOGUE), 2, replace=False)]
+    compare(model, vocabulary, tool_text(*tools), rng, int(rng.integers(10, 70)))
+
+
+@pytest.mark.parametrize("room", [0, 1, 2, 3, 30])
+def test_masks_of_free_text_are_equal(model, vocabulary, room):
+    tools = tool_text(CATALOGUE[0])
+    engine, reference = model.grammar(tools), ReferenceGrammar(tools, vocabulary)
+    for text in ("hi <", "<tool", "_call", "<<tool_call", "</think>", "<think>", "é"):
+        for token_id in model.encode(text):
+            assert np.array_equal(engine.allowed(room), reference.allowed(room))
+            engine.accept(token_id)
+            reference.accept(token_id)
+    assert np.array_equal(engine.allowed(room), reference.allowed(room))
+
+
+def test_an_id_that_does_not_fit_moves_nothing(model, vocabulary):
+    tools = tool_text(CATALOGUE[0])
+    for grammar in (model.grammar(tools), ReferenceGrammar(tools, vocabulary)):
+        grammar.accept(model.info.tool_call_open_id)
+        before = grammar.allowed(50)
+        for token_id in (
+            model.info.im_end_id,
+            model.info.eos_id,
+            model.info.tool_call_close_id,
+            model.encode("}")[0],
+        ):
+            with pytest.raises(SessionError) as caught:
+                grammar.accept(token_id)
+            assert caught.value.code == "bad_token"
+            assert np.array_equal(grammar.allowed(50), before)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_both_programs_make_the_same_held_answer(model, container, temperature):
+    reference = ReferenceModel(read_container(container))
+    tools = tool_text(*CATALOGUE[10:13])
+    prompt = [model.info.bos_id, *model.encode("set an alarm")]
+    made = [
+        generate(one, prompt, 40, Sampling(temperature, random_state=4), grammar=one.grammar(tools)).token_ids
+        for one in (model, reference)
+    ]
+    assert made[0] == made[1]
