@@ -140,8 +140,19 @@ class Member(_Record):
         return self
 
 
+class Lossy(_Record):
+    """How a member was made different from its plain export, on purpose (docs/budget.md)."""
+
+    mode: Literal["zero-residual", "rate-distortion"]
+    gain: float = Field(ge=0, le=1000, description="how much of the adapter's change arrives; 1 is all")
+    relative_error: float = Field(ge=0, le=1000, description="of the change, against its own size")
+    budget_bytes: ModelBytes | None = Field(default=None, description="of the patch; absent if none was set")
+
+
 class Router(Member):
     """The member that is asked who should answer."""
+
+    lossy: Lossy | None = None
 
 
 class Base(Member):
@@ -174,6 +185,7 @@ class Specialist(Member):
 
     max_new_tokens: int = Field(ge=1, le=65536)
     changed_codes: float = Field(ge=0, le=1, description="share of the base's codes that differ, for people")
+    lossy: Lossy | None = None
 
 
 class Container(_Record):

@@ -13,7 +13,7 @@ import { canonicalJson } from './canonical.js';
 import { FamilyError, asFamilyError } from './errors.js';
 import { DEPTH_MAX, ID, PART_BYTES_MAX, SHA256, fail, isWithin, line, list, matching } from './fields.js';
 import { record, show, whole } from './fields.js';
-import { readBase, readMember, readSpecialist } from './member_spec.js';
+import { readBase, readRouter, readSpecialist } from './member_spec.js';
 
 /** Must equal SG_ABI_VERSION in engine/include/saguaro.h. */
 export const ABI_VERSION = 2;
@@ -113,7 +113,7 @@ function readFields(fields) {
     base: readBase(record(fields.base, 'base')),
     specialists: list(fields.specialists, 'specialists').map((item, i) => readSpecialist(item, `specialists[${i}]`)),
   };
-  if (fields.router != null) manifest.router = readMember(record(fields.router, 'router'), 'router');
+  if (fields.router != null) manifest.router = readRouter(fields.router);
   if (fields.examples !== undefined) {
     manifest.examples = list(fields.examples, 'examples', EXAMPLES_MAX).map((item, i) => line(item, `examples[${i}]`));
   }

@@ -96,6 +96,7 @@ export class Member {
       ...{ id, role, title, about, bytes, haveBytes },
       state: this.#state(haveBytes === delivery.bytes),
       kind: delivery.kind,
+      lossy: spec.lossy ?? null,
       downloadBytes: delivery.bytes,
       memoryBytes: this.memoryBytes,
       error: this.#error,

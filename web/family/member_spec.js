@@ -5,7 +5,7 @@
  * Knows nothing of: the rest of the document.
  */
 
-/** @import { BaseSpec, Delivery, MemberSpec, Part, Piece, PromptSpec, UpgradeSpec } from './types.d.ts' */
+/** @import { BaseSpec, Delivery, LossySpec, MemberSpec, Part, Piece, PromptSpec, UpgradeSpec } from './types.d.ts' */
 /** @import { Fields } from './fields.js' */
 
 import { DEPTH_MAX, ID, PART_BYTES_MAX, SHA256, fail, isWithin, line, list } from './fields.js';
@@ -15,6 +15,8 @@ const CONTEXT_TURNS_MAX = 64;
 const NEW_TOKENS_MAX = 65536;
 const PROMPT_CHARACTERS_MAX = 256 << 10;
 const UPGRADES_MAX = 16;
+/** Of a gain, and of a relative error. */
+const RATIO_MAX = 1000;
 
 /** @param {Fields} fields @returns {BaseSpec} */
 export function readBase(fields) {
@@ -52,7 +54,34 @@ export function readSpecialist(value, at) {
   if (typeof share !== 'number' || share < 0 || share > 1) {
     return fail(`${at}.changed_codes`, share, 'a number from 0 to 1');
   }
-  return { ...readSpeaker(fields, at), changed_codes: share };
+  return { ...readSpeaker(fields, at), changed_codes: share, ...readLossy(fields.lossy, `${at}.lossy`) };
+}
+
+/** @param {unknown} value @returns {MemberSpec} */
+export function readRouter(value) {
+  const fields = record(value, 'router');
+  return { ...readMember(fields, 'router'), ...readLossy(fields.lossy, 'router.lossy') };
+}
+
+/** @param {unknown} value @param {string} at @returns {{ lossy?: LossySpec }} */
+function readLossy(value, at) {
+  if (value == null) return {};
+  const fields = record(value, at);
+  const { mode } = fields;
+  if (mode !== 'zero-residual' && mode !== 'rate-distortion') {
+    return fail(`${at}.mode`, mode, '"zero-residual" or "rate-distortion"');
+  }
+  const gain = readRatio(fields.gain, `${at}.gain`);
+  /** @type {LossySpec} */
+  const lossy = { mode, gain, relative_error: readRatio(fields.relative_error, `${at}.relative_error`) };
+  if (fields.budget_bytes == null) return { lossy };
+  return { lossy: { ...lossy, budget_bytes: size(fields.budget_bytes, `${at}.budget_bytes`) } };
+}
+
+/** @param {unknown} value @param {string} at @returns {number} */
+function readRatio(value, at) {
+  if (typeof value === 'number' && value >= 0 && value <= RATIO_MAX) return value;
+  return fail(at, value, `a number from 0 to ${RATIO_MAX}`);
 }
 
 /** A member that answers, which the router does not. @param {Fields} fields @param {string} at @returns {MemberSpec} */
@@ -62,7 +91,7 @@ function readSpeaker(fields, at) {
 }
 
 /** @param {Fields} fields @param {string} at @returns {MemberSpec} */
-export function readMember(fields, at) {
+function readMember(fields, at) {
   const member = {
     id: matching(fields.id, `${at}.id`, ID),
     title: line(fields.title, `${at}.title`, 1),

@@ -39,6 +39,16 @@ export interface MemberSpec {
   /** Absent on the router, which never generates. */
   max_new_tokens?: number;
   changed_codes?: number;
+  /** The member differs from its plain export, on purpose; on the router and on specialists. */
+  lossy?: LossySpec;
+}
+
+/** How a member was made different so that its patch is small (docs/budget.md). */
+export interface LossySpec {
+  mode: 'zero-residual' | 'rate-distortion';
+  gain: number;
+  relative_error: number;
+  budget_bytes?: number;
 }
 
 /** A patch from an earlier release's base to this one. */
@@ -183,6 +193,8 @@ export interface MemberStatus {
   /** How much of that is here. */
   haveBytes: number;
   kind: 'whole' | 'patch';
+  /** How it differs from its plain export, if it does. */
+  lossy: LossySpec | null;
   /** Memory of its worker; 0 when it sleeps. */
   memoryBytes: number;
   error: FamilyError | null;

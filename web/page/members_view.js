@@ -94,12 +94,12 @@ class MemberRow {
   }
 
   /** @param {MemberStatus} member */
-  update({ title, state, kind, downloadBytes, haveBytes, error }) {
+  update({ title, state, kind, lossy, downloadBytes, haveBytes, error }) {
     const isPartial = haveBytes > 0 && haveBytes < downloadBytes;
     this.element.dataset.state = state;
     const isCounting = state === 'downloading' || (state === 'absent' && isPartial);
     this.#state.textContent = isCounting ? formatPercent(haveBytes, downloadBytes) : STATE_WORDS[state];
-    this.#cost.textContent = `${kind === 'patch' ? 'patch ' : ''}${formatBytes(downloadBytes)}`;
+    this.#cost.textContent = `${kind === 'patch' ? `${lossy ? 'lossy ' : ''}patch ` : ''}${formatBytes(downloadBytes)}`;
     this.#bar.hidden = state !== 'downloading';
     this.#bar.value = haveBytes / downloadBytes;
     this.#isHere = haveBytes === downloadBytes;
