@@ -16,6 +16,7 @@ from pathlib import Path
 
 from builder.errors import RefusedError, refusal
 from builder.files import load_json
+from builder.publish.comments import COMMENTS, without_comments
 from builder.publish.manifest import app_path
 from builder.publish.references import preload_list, require_references
 
@@ -32,7 +33,7 @@ PRECACHE_NAMED = re.compile(r"JSON\.parse\('(\[.*\])'\)")
 
 @dataclass(frozen=True)
 class PageSource:
-    """The page as it is written; `modules` maps paths such as `page/main.js` to bytes."""
+    """The page without its comments; `modules` maps paths such as `page/main.js` to bytes."""
 
     index: str
     service_worker: str
@@ -40,7 +41,7 @@ class PageSource:
 
     @property
     def sha256(self) -> str:
-        """Names the app folder: over one line `<sha256> <path>` per source file, sorted by path."""
+        """Names the app folder: over one line `<sha256> <path>` per file, sorted by path."""
         files = {**self.modules, INDEX: self.index.encode(), SERVICE_WORKER: self.service_worker.encode()}
         lines = [f"{hashlib.sha256(files[path]).hexdigest()} {path}\n" for path in sorted(files)]
         return hashlib.sha256("".join(lines).encode()).hexdigest()
@@ -63,8 +64,11 @@ def read_page(web: Path) -> PageSource:
             if not SAFE_PATH.match(name):
                 allowed = "letters, digits, '_', '-' and '.' between slashes"
                 raise RefusedError(refusal(web, "file name", found=repr(name), allowed=allowed, spec=SPEC))
-            modules[name] = path.read_bytes()
-    return PageSource(_template(web / INDEX), _template(web / SERVICE_WORKER), modules)
+            data = path.read_bytes()
+            is_text = path.suffix in COMMENTS
+            modules[name] = without_comments(data.decode(), path.suffix).encode() if is_text else data
+    worker = without_comments(_template(web / SERVICE_WORKER), ".js")
+    return PageSource(_template(web / INDEX), worker, modules)
 
 
 def build_page(source: PageSource, release: str) -> dict[str, bytes]:

@@ -5,13 +5,16 @@ import hashlib
 import json
 import posixpath
 import re
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from builder.errors import RefusedError
+from builder.publish.comments import without_comments
 from builder.publish.pages import (
     build_page,
     default_web_folder,
@@ -178,3 +181,61 @@ def test_own_page_can_be_built() -> None:
     assert {"index.html", "sw.js"} < set(files)
     missing = [target for _, target in links(files["index.html"]) if target not in files]
     assert [target for target in missing if not target.startswith("#")] == []
+
+
+COMMENTED = """\
+/**
+ * Owns: nothing.
+ */
+import './a.js'; // beside code
+// a line, and then two
+  /** @type {number} */
+  /* one */ const b = /** @type {number} */ (1);
+/** @type {string} */ (b).c = '/* no comment */';
+const url = 'https://example.org'; /* ends
+later */
+const d = `
+  ${b} // no comment`;
+//"""
+BARE = """\
+
+
+
+import './a.js'; // beside code
+
+
+  /* one */ const b = /** @type {number} */ (1);
+/** @type {string} */ (b).c = '/* no comment */';
+const url = 'https://example.org'; /* ends
+later */
+const d = `
+  ${b} // no comment`;
+"""
+
+
+def test_comments_on_their_own_lines_stay_behind_and_lines_keep_their_numbers() -> None:
+    assert without_comments(COMMENTED, ".js") == BARE
+    assert without_comments("a {}\n/* b\n c */\n// d\n", ".css") == "a {}\n\n\n// d\n"
+    assert without_comments("// a\n", ".svg") == "// a\n"
+
+
+def emitted(folder: Path, files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """What TypeScript's compiler, which knows JavaScript's grammar, makes of modules without comments."""
+    for name, data in files.items():
+        (folder / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "in" / name).write_bytes(data)
+    compiler = default_web_folder() / "node_modules" / "typescript" / "bin" / "tsc"
+    options = ["--ignoreConfig", "--allowJs", "--noCheck", "--removeComments", "--target", "esnext"]
+    options += ["--module", "esnext", "--moduleResolution", "bundler", "--rootDir", "in", "--outDir", "out"]
+    node = Path(sys.executable).with_name("node")
+    subprocess.run([node, compiler, *options, *(f"in/{name}" for name in files)], cwd=folder, check=True)
+    return {name: (folder / "out" / name).read_bytes() for name in files}
+
+
+def test_the_pages_code_is_published_to_the_last_token(tmp_path: Path) -> None:
+    web, page = default_web_folder(), read_page(default_web_folder())
+    published = {**page.modules, "sw.js": page.service_worker.encode()}
+    published = {name: data for name, data in published.items() if name.endswith(".js")}
+    written = {name: (web / name).read_bytes() for name in published}
+    assert sum(map(len, published.values())) < 0.8 * sum(map(len, written.values()))
+    assert emitted(tmp_path / "a", published) == emitted(tmp_path / "b", written)
