@@ -74,6 +74,11 @@ describe('a text that is longer than any that fits', () => {
     await assert.rejects(run(model, [huge, huge, huge], breathe, () => breaths === 2), { code: 'aborted' });
     assert.equal(breaths, 2);
   });
+
+  test('and what is too long at last is that, whoever stops it', async () => {
+    const breathe = async () => assert.fail('there is no next prompt');
+    await assert.rejects(run(makeModel(), [huge], breathe, () => true), { code: 'context_full' });
+  });
 });
 
 describe('an abort', () => {

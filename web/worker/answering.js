@@ -133,7 +133,9 @@ function countFixed(model, fixed, prompt) {
 async function fit(model, prompts, roomTokens, control) {
   const limit = model.info.max_seq_len - roomTokens;
   let found = '';
-  for (const prompt of prompts) {
+  for (const [i, prompt] of prompts.entries()) {
+    if (i > 0) await control.breathe();
+    if (i > 0 && control.isAborted()) throw new FamilyError('aborted', 'stopped');
     const leastTokens = leastTokensOf(model, prompt, limit);
     if (leastTokens > limit) {
       found = `at least ${leastTokens}`;
@@ -143,8 +145,6 @@ async function fit(model, prompts, roomTokens, control) {
       found = String(ids.length);
     }
     control.report({ phase: 'prefill', doneTokens: 0, totalTokens: Math.max(limit, 0) });
-    await control.breathe();
-    if (control.isAborted()) throw new FamilyError('aborted', 'stopped');
   }
   throw new FamilyError(
     'context_full',
