@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from builder.publish.engine_file import read_engines
 from tests.publish.hostile_server import missing
 
 pytestmark = pytest.mark.browser
@@ -280,5 +281,8 @@ def test_the_page_without_models_is_small_on_the_wire(packed: Path) -> None:
     files = [packed / "index.html", packed / "sw.js", packed / "family.json"]
     files += [path for path in (packed / manifest["app"]["path"]).rglob("*") if path.is_file()]
     wire = {path.name: len(gzip.compress(path.read_bytes(), 6)) for path in files}
-    engine = len(gzip.compress((packed / manifest["engine"]["path"]).read_bytes(), 6))
+    # A visitor takes one of the two engines that a site in `fast` has.
+    engines = {engine.sha256: len(gzip.compress(engine.data, 6)) for engine in read_engines("fast")}
+    assert manifest["engine"]["sha256"] in engines
+    engine = max(engines.values())
     assert sum(wire.values()) + engine < PAGE_WIRE_BYTES_MAX, f"page {sum(wire.values())}, engine {engine}"
