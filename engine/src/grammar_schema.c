@@ -905,7 +905,7 @@ static void check_tools(struct compiler *c) {
         const struct sg_literal *head = &grammar->literals[call->first + i];
         const struct sg_node *node = &grammar->nodes[head->node];
         if (node->bytes == SG_NONE) fail_tool(c, SG_STATUS_GRAMMAR_EMPTY, head);
-        else if (node->live > SG_THREADS_MAX || node->need + 2 > SG_FRAMES_MAX) fail_tool(c, SG_STATUS_GRAMMAR_LIMIT, head);
+        else if (node->live > SG_THREADS_MAX || node->need + 2u > SG_FRAMES_MAX) fail_tool(c, SG_STATUS_GRAMMAR_LIMIT, head);
     }
     if (c->status == SG_STATUS_OK && prepared != SG_STATUS_OK) {
         c->status = sg_fail(c->error, SG_STATUS_GRAMMAR_LIMIT, "tools", 0, 0, SG_THREADS_MAX);

@@ -1,0 +1,50 @@
+"""Tools that calls cannot be held to stop a pack, with a sentence that says where."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from builder.errors import FamilyError
+from builder.family.family import Member
+from builder.publish.calls import require_callable
+
+TIMER = '[{"name":"timer","parameters":{"type":"object","properties":{"tags":SCHEMA},"required":["tags"]}}]'
+
+
+@pytest.fixture(scope="module")
+def base(demo_family) -> bytes:
+    return (demo_family.folder / "base.cact").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def home(demo_family) -> Member:
+    return demo_family.family.specialists[0]
+
+
+def test_the_demo_can_be_held_to_its_tools(base, demo_family):
+    require_callable(base, demo_family.family.members)
+
+
+def test_a_keyword_that_is_not_enforced_is_named_with_its_path(base, home):
+    tools = TIMER.replace("SCHEMA", '{"type":"array","uniqueItems":true}')
+    with pytest.raises(FamilyError) as caught:
+        require_callable(base, [replace(home, tools=tools)])
+    assert str(caught.value) == (
+        "home: tools: timer/parameters/properties/tags/uniqueItems: "
+        "cannot be enforced while a call is written; leave it out of the tool list or say it with keywords of docs/grammar.md"
+    )
+    assert caught.value.code == "grammar_unsupported"
+
+
+def test_room_for_no_call_is_refused(base, home):
+    require_callable(base, [replace(home, max_new_tokens=24)])
+    with pytest.raises(FamilyError, match="home: max_new_tokens: is 6, must be enough for the shortest call"):
+        require_callable(base, [replace(home, max_new_tokens=6)])
+
+
+def test_the_router_is_only_scored(base, demo_family):
+    router = demo_family.family.router
+    assert router is not None
+    require_callable(base, [replace(router, tools='[{"name":"x","parameters":{"not":{}}}]')])
