@@ -650,6 +650,14 @@ test('a request that is stopped does not wait for the site to explain a missing 
   await assert.rejects(response, { code: 'aborted' });
 });
 
+test('a silent network explains a missing part no longer than a saved manifest is waited for', async () => {
+  const { family, network, site } = await open({ script: turned('base'), patienceMs: 5, idleMs: 60_000 });
+  network.faults.set(site.manifest.router.delivery.parts[0].path, [faults.status(404)]);
+  network.faults.set('family.json', [faults.mute]);
+  const { route: record, cause } = await family.respond(['hi']);
+  assert.deepEqual([record.reason, cause.code], ['router_unavailable', 'part_missing']);
+});
+
 test('a download that fails is told in the row of its member, also if it was the engine', async () => {
   const { family, network, site, states } = await open();
   network.faults.set(site.manifest.engine.path, [faults.status(404)]);

@@ -292,7 +292,8 @@ export class Family {
   async #explained(error, signal) {
     const known = asFamilyError(error, 'worker_lost');
     if (known.code !== 'part_missing' && known.code !== 'part_is_html') throw known;
-    const now = await fetchManifest({ ...this.#manifestSource, signal }).catch(() => null);
+    const source = { ...this.#manifestSource, signal, idleMs: this.#options.patienceMs };
+    const now = await fetchManifest(source).catch(() => null);
     throwIfAborted(signal);
     if (!now || now.manifest.release === this.manifest.release) throw known;
     throw new FamilyError('release_changed', 'the site was updated while this page was open; reload it', { cause: known });
