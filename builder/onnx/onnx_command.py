@@ -10,6 +10,7 @@ import hashlib
 import sys
 from pathlib import Path
 
+from builder.cact.ladder import rung
 from builder.cact.reader import read_container
 from builder.errors import MissingExtraError
 from builder.files import artifact_line, check_target, write_whole
@@ -18,19 +19,23 @@ from builder.files import artifact_line, check_target, write_whole
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command line of `onnx`."""
     parser.add_argument("model", type=Path, metavar="MODEL", help="a .cact file of generation 2 or 3")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the ONNX file to write")
     parser.add_argument(
-        "--out", type=Path, required=True, metavar="FILE", help="where to write the ONNX file"
+        "--depth", type=int, metavar="LAYERS", help="export this rung of the model's ladder (default: all)"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Export one model. Raises `MissingExtraError`, `ContainerError`, `RefusedError` (bad_target)."""
+    """Export one model.
+
+    Raises `MissingExtraError`, `ContainerError`, `UsageError` (bad_depth), `RefusedError` (bad_target).
+    """
     try:
         from builder.onnx.export import export_model
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"onnx (it uses {error.name})", "onnx") from None
     check_target(arguments.out, (arguments.model,))
-    container = read_container(arguments.model)
+    container = rung(read_container(arguments.model), arguments.depth)
     model = export_model(container)
     write_whole(arguments.out, model)
     print(artifact_line(arguments.out, len(model), hashlib.sha256(model).hexdigest()))

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from builder.cact.ladder import rung
+from builder.cact.reader import read_container
 from builder.cli import main
 from builder.onnx import export
 from builder.reference.generation import generate
@@ -61,6 +63,17 @@ def test_what_cannot_be_read_or_written_is_told_in_one_sentence(
     assert told.count("\n") == 1
     assert sorted(tmp_path.iterdir()) == before
     assert (tmp_path / "good.cact").read_bytes() == whole
+
+
+def test_a_rung_of_the_ladder_is_exported_like_a_file_of_its_own(run: Run, demo_family, tmp_path: Path):
+    base, shallow = demo_family.folder / "base.cact", tmp_path / "shallow.cact"
+    shallow.write_bytes(rung(read_container(base), 3).data)
+    for source, depth in ((base, ["--depth", "3"]), (shallow, [])):
+        assert run("onnx", source, "--out", tmp_path / f"{source.stem}.onnx", *depth)[0] == 0
+    assert (tmp_path / "base.onnx").read_bytes() == (tmp_path / "shallow.onnx").read_bytes()
+    code, _, told = run("onnx", base, "--out", tmp_path / "deep.onnx", "--depth", "9")
+    assert (code, told) == (2, f"onnx: {base}: depth: is 9, must be 2 to 6 layers\n")
+    assert not (tmp_path / "deep.onnx").exists()
 
 
 def test_a_failure_while_exporting_leaves_the_old_file(
