@@ -3,8 +3,8 @@
     pip download --no-deps --dest FOLDER cactus-needle==2.0.15 && unzip -d FOLDER FOLDER/cactus_needle-*.whl
     python -m tests.parity.golden_generation_2 FOLDER
 
-That release cannot be installed beside the present one, so its answers are kept instead: logits of JAX in
-float32, on the parameters that its own reader takes from the file. The tests write the same file again
+That release cannot be installed beside the present one, so its answers are kept instead: logits and heads of
+JAX in float32, on the parameters that its own reader takes from the file. The tests write the same file again
 (`golden_file`) and compare.
 """
 
@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from tests.engine.generation_2 import HEADER, write_generation_2
+from tests.engine.heads_of_generation_2 import with_heads
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "generation_2.json"
 WIDTHS = {"gate_proj": 2, "tables": 2, "v_proj": 3, "phi_res": 3, "out_proj": 5}
@@ -34,8 +35,9 @@ LOGIT_STEP = 16
 
 
 def golden_file(kv_window: int) -> bytes:
-    """A file with codes of 2, 3, 4 bits and ternary ones."""
-    return write_generation_2(dataclasses.replace(HEADER, kv_window=kv_window), seed=26, bits=WIDTHS)
+    """A file with codes of 2, 3, 4 bits and ternary ones, and both heads."""
+    header = dataclasses.replace(HEADER, kv_window=kv_window)
+    return with_heads(write_generation_2(header, seed=26, bits=WIDTHS), seed=27)
 
 
 def main() -> None:
@@ -43,22 +45,29 @@ def main() -> None:
     cases = []
     for kv_window, pinned in CASES:
         data = golden_file(kv_window)
-        logits = _upstream_logits(data, kv_window, pinned)
+        logits, heads = _upstream(data, kv_window, pinned)
         cases.append(
             {
                 "kv_window": kv_window,
                 "pinned": pinned,
                 "sha256": hashlib.sha256(data).hexdigest(),
                 "argmax": logits.argmax(-1).tolist(),
-                "logits": [[float(f"{x:.9g}") for x in logits[t, ::LOGIT_STEP]] for t in POSITIONS],
+                "logits": [_digits(logits[t, ::LOGIT_STEP]) for t in POSITIONS],
+                "heads": {name: _digits(said) for name, said in heads.items()},
             }
         )
     lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases)
     GOLDEN.write_text(f"[\n{lines}\n]\n", "utf-8")
 
 
-def _upstream_logits(data: bytes, kv_window: int, pinned: int) -> np.ndarray:
-    """(positions, vocab) f32."""
+def _digits(values: np.ndarray) -> list[float]:
+    """Nine digits pin a binary32."""
+    return [float(f"{value:.9g}") for value in values]
+
+
+def _upstream(data: bytes, kv_window: int, pinned: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Logits (positions, vocab) f32, and what each head says of the whole text."""
+    import jax
     import jax.numpy as jnp
     from needle.model.architecture import SimpleAttentionNetwork, make_causal_mask
     from needle.model.export import read_export
@@ -68,13 +77,17 @@ def _upstream_logits(data: bytes, kv_window: int, pinned: int) -> np.ndarray:
         path.write_bytes(data)
         geometry, tensors = read_export(path)
     position = jnp.arange(len(IDS))
+    first = position < pinned
     mask = make_causal_mask(len(IDS))
     if kv_window:  # as `hidden_cells` of that release does
-        recent = position[:, None] - position[None, :] < kv_window
-        mask = mask & (recent | (position < pinned)[None, :])[None, None]
+        mask = mask & ((position[:, None] - position[None, :] < kv_window) | first[None, :])[None, None]
     model = SimpleAttentionNetwork(_config(geometry))
-    params = {"params": _params(geometry, iter(tensors))}
-    return np.asarray(model.apply(params, jnp.asarray([IDS], jnp.int32), mask=mask))[0]
+    params, tokens = {"params": _params(geometry, iter(tensors))}, jnp.asarray([IDS], jnp.int32)
+    window = {"window": kv_window, "sink": first[None]}
+    embedding = model.apply(params, tokens, **window, method=model.encode_contrastive)[0]
+    confidence = jax.nn.sigmoid(model.apply(params, tokens, **window, method=model.forward_confidence))
+    heads = {"embedding": np.asarray(embedding), "confidence": np.asarray(confidence)}
+    return np.asarray(model.apply(params, tokens, mask=mask))[0], heads
 
 
 def _config(g: dict[str, Any]) -> Any:
@@ -124,7 +137,14 @@ def _params(g: dict[str, Any], tensors: Any) -> dict[str, Any]:
     }
     final_norm = {"scale": next(tensors)}
     stack |= {"layers": {"block": block}, "final_norm": final_norm}
-    return {"embedding": {"embedding": embedding}, "stack": stack, **engrams}
+    next(tensors)  # the manifest
+    heads: dict[str, Any] = {}
+    for name in ("contrastive_head", "confidence_head"):
+        probes, proj, bias = (next(tensors) for _ in range(3))
+        heads[name] = {"probes": probes, "proj": {"kernel": proj.T, "bias": bias}}
+    del heads["contrastive_head"]["proj"]["bias"]  # stored as zeros, and not in that head
+    heads["contrastive_head"]["log_temp"] = np.float32(0)  # for training
+    return {"embedding": {"embedding": embedding}, "stack": stack, **engrams, **heads}
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from builder.cact.reader import read_container
 from builder.errors import UsageError
 from builder.reference.generation import generate
 from builder.reference.generation_2 import walsh
+from builder.reference.heads import head_names, open_head
 from builder.reference.model import NeedleModel
 from builder.reference.session import ReferenceModel
 from builder.runtime.engine import Engine
@@ -24,6 +25,8 @@ from tests.parity.compare import ENGINE_TO_REFERENCE, REFERENCE_TO_JAX, distance
 from tests.parity.golden_generation_2 import GOLDEN, IDS, LOGIT_STEP, POSITIONS, golden_file
 
 NEW_TOKENS = 48
+HEAD_TOLERANCE = 2e-6
+"""Absolute, on a probability and a vector of length 1."""
 QUERY = "turn on the lamp in the kitchen and play some music please, then set a timer for five minutes"
 VARIANTS = {
     "as published": ({}, {}),
@@ -59,17 +62,23 @@ def uncached(data: bytes) -> ReferenceModel:
 
 
 @pytest.mark.parametrize("case", json.loads(GOLDEN.read_text("utf-8")), ids=lambda c: str(c["pinned"]))
-def test_upstreams_own_model_of_that_generation_gives_the_same_logits(case):
+def test_upstreams_own_model_of_that_generation_gives_the_same_logits_and_heads(case):
     data = golden_file(case["kv_window"])
     assert hashlib.sha256(data).hexdigest() == case["sha256"]
-    network = NeedleModel(read_container(data))
+    container = read_container(data)
+    network = NeedleModel(container)
     past = dataclasses.replace(network.empty_past(), pinned=case["pinned"])
     with torch.inference_mode():
         streams, _ = network.extend(torch.tensor([IDS]), past)
         logits = network.readout(streams)[0].numpy()
+        cells, _ = network.extend_cells(torch.tensor([IDS]), past)
+        heads = {name: open_head(container, name)(cells)[0].numpy() for name in head_names(container)}
     assert logits.argmax(-1).tolist() == case["argmax"]
     kept = logits[list(POSITIONS), ::LOGIT_STEP]
     assert distance(kept, np.array(case["logits"], np.float32)) <= REFERENCE_TO_JAX
+    assert set(heads) == set(case["heads"])
+    for name, said in heads.items():
+        np.testing.assert_allclose(said, case["heads"][name], rtol=0, atol=HEAD_TOLERANCE)
 
 
 @pytest.mark.parametrize("kv_window", [24, 2048])
