@@ -326,8 +326,12 @@ def upgraded(alone: House, first: Path) -> Path:
     return first
 
 
+def upgrade_paths(site: Path) -> list[str]:
+    return [part.path for part in open_site(site).manifest.base.upgrades[0].delivery.parts]
+
+
 def upgrade_part(site: Path) -> Path:
-    return site / open_site(site).manifest.base.upgrades[0].delivery.parts[-1].path
+    return site / upgrade_paths(site)[-1]
 
 
 def other_start(base: dict[str, Any]) -> None:
@@ -366,6 +370,19 @@ def test_verify_tells_of_an_upgrade_that_is_not_exact(upgraded: Path, case: str)
 def test_upgrade_that_lies_is_not_taken_over(alone: House, upgraded: Path, tmp_path: Path) -> None:
     reseal(upgraded, other_start)
     refuse(alone, tmp_path, str(upgraded), "patch: is between other files")
+
+
+def test_upgrade_in_another_patch_format_is_left_behind(alone: House, upgraded: Path, tmp_path: Path) -> None:
+    old = b"".join((upgraded / path).read_bytes() for path in upgrade_paths(upgraded))
+    newer = old[:8] + b"\x63" + old[9:]
+    part = {"path": f"parts/{sha256(newer)}.bin", "bytes": len(newer), "sha256": sha256(newer)}
+    (upgraded / part["path"]).write_bytes(newer)
+    delivery = {"kind": "patch", "bytes": len(newer), "sha256": sha256(newer), "parts": [part]}
+    reseal(upgraded, lambda base: base["upgrades"][0].update(delivery=delivery))
+    report = alone.pack(tmp_path / "site", previous=(str(upgraded),))
+    assert [cost.delivered_bytes for cost in report.upgrades] == [None, None]
+    assert "an upgrade of it cannot be taken over: " in report.upgrades[1].note
+    assert open_site(tmp_path / "site").manifest.base.upgrades == ()
 
 
 def test_command_shows_the_upgrade_and_says_why_there_is_none(run: Run, alone: House, first: Path) -> None:
