@@ -24,11 +24,10 @@ export async function openEngine(engine, model, numerics, capacity) {
   const modelBytes = word(desk);
   check(e.sg_model_open(file, model.length, reserve(modelBytes), modelBytes, desk, desk + 8));
   const opened = word(desk);
-  check(e.sg_session_measure(opened, capacity, desk, desk + 8));
+  check(e.sg_session_measure(opened, capacity, numerics, desk, desk + 8));
   const sessionBytes = word(desk);
-  check(e.sg_session_open(opened, capacity, reserve(sessionBytes), sessionBytes, desk, desk + 8));
+  check(e.sg_session_open(opened, capacity, numerics, reserve(sessionBytes), sessionBytes, desk, desk + 8));
   const session = word(desk);
-  check(e.sg_session_set_numerics(session, numerics, desk + 8));
   const room = reserve(4 * capacity);
   return {
     memoryBytes: () => e.memory.buffer.byteLength,

@@ -156,12 +156,12 @@ class EngineModel:
             raise UsageError(message, code="bad_argument")
         instance, check = self._instance, functools.partial(self._instance.check, self.name)
         listeners = [(head, *self._measure_head(head)) for head in heads]
-        check("sg_session_measure", self._model, capacity_tokens, self._desk)
+        asked = (self._model, capacity_tokens, NUMERICS.index(self.numerics))
+        check("sg_session_measure", *asked, self._desk)
         session_bytes = instance.word(self._desk)
         block = instance.take(session_bytes + sum(size for _, _, size in listeners))
-        check("sg_session_open", self._model, capacity_tokens, block[0], session_bytes, self._desk)
+        check("sg_session_open", *asked, block[0], session_bytes, self._desk)
         address, free = instance.word(self._desk), block[0] + session_bytes
-        check("sg_session_set_numerics", address, NUMERICS.index(self.numerics))
         for head, _, size in listeners:
             check("sg_session_listen", address, HEADS[head], free, size)
             free += size
@@ -213,6 +213,11 @@ class EngineSession:
     def position(self) -> int:
         """Number of tokens that the cache holds."""
         return self._instance.call("sg_session_position", self._session)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes that keys and values take of the instance's memory."""
+        return self._instance.call("sg_session_cache_bytes", self._session)
 
     def append(self, ids: Sequence[int]) -> None:
         """Add tokens, all or none. Raises `SessionError` (context_full, bad_token)."""

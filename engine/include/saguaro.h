@@ -165,21 +165,22 @@ int sg_detokenize_flush(struct sg_detokenizer *state, uint8_t *out, size_t out_c
 
 /* ---- Session: one KV cache ---- */
 struct sg_session;
-/* How products with the weights are rounded (docs/numerics.md); a session opens as `exact`. */
+/* How products with the weights and the cache are rounded (docs/numerics.md). */
 enum sg_numerics { SG_NUMERICS_EXACT = 0, SG_NUMERICS_FAST = 1 };
-int sg_session_measure(const struct sg_model *model, uint32_t capacity_tokens, size_t *session_bytes,
-                       struct sg_error *error);
-int sg_session_open(const struct sg_model *model, uint32_t capacity_tokens, void *memory, size_t memory_bytes,
-                    struct sg_session **session, struct sg_error *error);
-/* BAD_STATE once the cache holds tokens, BAD_ARGUMENT for a number that names no numerics. */
-int sg_session_set_numerics(struct sg_session *session, uint32_t numerics, struct sg_error *error);
+/* BAD_ARGUMENT for a number that names no numerics. */
+int sg_session_measure(const struct sg_model *model, uint32_t capacity_tokens, uint32_t numerics,
+                       size_t *session_bytes, struct sg_error *error);
+int sg_session_open(const struct sg_model *model, uint32_t capacity_tokens, uint32_t numerics, void *memory,
+                    size_t memory_bytes, struct sg_session **session, struct sg_error *error);
 /* The first `token_count` positions stay visible to every token that is appended from now on. Without it a generation-2
  * model forgets what lies behind its KV window; a host pins the prompt's fixed part (system text and tools) before it
  * appends it. Marks and rewinds keep it; no effect on generation 3, which forgets nothing. */
 int sg_session_pin(struct sg_session *session, uint32_t token_count, struct sg_error *error);
-/* Back to the state after open, but with the numerics that were set: the next tokens see a fresh cache. */
+/* Back to the state after open: the next tokens see a fresh cache. */
 void sg_session_reset(struct sg_session *session);
 uint32_t sg_session_position(const struct sg_session *session);
+/* What keys and values take of the session's memory. */
+size_t sg_session_cache_bytes(const struct sg_session *session);
 /* Appends tokens; afterwards the logits are those of the last one. All or nothing: on failure the session is unchanged. */
 int sg_session_append(struct sg_session *session, const uint32_t *ids, size_t id_count, struct sg_error *error);
 /* (logit_count,) f32; valid until the next append, score, rewind or reset. BAD_STATE before the first append. Each

@@ -1,9 +1,8 @@
 /* Grouped-query attention with taps on q, k and v, normed heads, rotary positions and an output gate. */
+#include "attention.h"
+
 #include "forward.h"
-
 #include "math.h"
-
-#define NO_SCORE (-0x1p120f) /* so far below any score that its weight is zero */
 
 static size_t most(size_t a, size_t b) { return a > b ? a : b; }
 
@@ -38,127 +37,37 @@ static void project(struct sg_session *session, const struct sg_matrix *matrix, 
     sg_convolve(window, reach, taps, geometry->qkv_conv_taps, 1, width, count, out, width);
 }
 
-/* Puts the block's values into the cache: from (count, G, V) to (G, C, V). */
-static void store_values(const struct sg_session *session, const float *block, uint32_t count, float *cache) {
-    const uint32_t groups = session->model->geometry.kv_head_count;
-    const size_t width = session->model->geometry.v_head_dim;
-    for (uint32_t t = 0; t < count; t++) {
-        for (uint32_t g = 0; g < groups; g++) {
-            float *to = cache + ((size_t)g * session->capacity + session->now.position + t) * width;
-            memcpy(to, block + ((size_t)t * groups + g) * width, width * sizeof *to);
-        }
-    }
-}
-
-/* The keys: from (count, G, Q) to (G, C / 16, Q, 16), so that 16 scores are found at once. */
-static void store_keys(const struct sg_session *session, const float *block, uint32_t count, float *cache) {
-    const uint32_t groups = session->model->geometry.kv_head_count;
-    const size_t width = session->model->geometry.qk_head_dim;
-    for (uint32_t t = 0; t < count; t++) {
-        const uint32_t position = session->now.position + t;
-        for (uint32_t g = 0; g < groups; g++) {
-            const float *from = block + ((size_t)t * groups + g) * width;
-            float *to = cache + (g * sg_key_rows(session->capacity) + position / SG_KEY_BLOCK * SG_KEY_BLOCK) * width +
-                        position % SG_KEY_BLOCK;
-            for (size_t i = 0; i < width; i++) to[i * SG_KEY_BLOCK] = from[i];
-        }
-    }
-}
-
-/* What one token sees: the positions below `pinned`, and those from `first` to `last`; pinned < first, or both are 0. */
-struct view {
-    size_t pinned, first, last;
-};
-
-/* A run of whole key blocks: positions from `start` up to `end`. */
-struct span {
-    size_t start, end;
-};
-
-/* The key blocks that hold what is seen: one span, or two if there are blocks between that hold nothing. */
-static size_t find_spans(const struct view *view, struct span spans[2]) {
-    const size_t first_block = view->first / SG_KEY_BLOCK * SG_KEY_BLOCK, end = sg_key_rows(view->last + 1);
-    const size_t pinned_end = sg_key_rows(view->pinned);
-    if (pinned_end < first_block && view->pinned) {
-        spans[0] = (struct span){0, pinned_end};
-        spans[1] = (struct span){first_block, end};
+size_t sg_find_spans(const struct sg_seen *seen, struct sg_span spans[2]) {
+    const size_t first_block = seen->first / SG_KEY_BLOCK * SG_KEY_BLOCK, end = sg_key_rows(seen->last + 1);
+    const size_t pinned_end = sg_key_rows(seen->pinned);
+    if (pinned_end < first_block && seen->pinned) {
+        spans[0] = (struct sg_span){0, pinned_end};
+        spans[1] = (struct sg_span){first_block, end};
         return 2;
     }
-    spans[0] = (struct span){view->pinned ? 0 : first_block, end};
+    spans[0] = (struct sg_span){seen->pinned ? 0 : first_block, end};
     return 1;
 }
 
-/* Softmax in place over one head's scores; those that the token does not see get no weight. */
-static void softmax(float *scores, const struct view *view, const struct span *spans, size_t span_count, float scale) {
-    float top = NO_SCORE, sum = 0.0f;
+void sg_set_unseen(float *row, const struct sg_seen *seen, const struct sg_span *spans, size_t span_count,
+                   float value) {
     for (size_t s = 0; s < span_count; s++) {
         const size_t start = spans[s].start, end = spans[s].end;
-        for (size_t j = start; j < end; j++) scores[j] *= scale;
-        for (size_t j = most(start, view->pinned); j < least(end, view->first); j++) scores[j] = NO_SCORE;
-        for (size_t j = most(start, view->last + 1); j < end; j++) scores[j] = NO_SCORE;
-        for (size_t j = start; j < end; j++) top = scores[j] > top ? scores[j] : top;
+        for (size_t j = most(start, seen->pinned); j < least(end, seen->first); j++) row[j] = value;
+        for (size_t j = most(start, seen->last + 1); j < end; j++) row[j] = value;
     }
-    for (size_t s = 0; s < span_count; s++) {
-        const size_t start = spans[s].start, end = spans[s].end;
-        for (size_t j = start; j < end; j++) scores[j] = sg_expf(scores[j] - top);
-        sum += sg_sum(scores + start, end - start);
-    }
-    const float inverse = 1.0f / sum;
-    for (size_t s = 0; s < span_count; s++) {
-        for (size_t j = spans[s].start; j < spans[s].end; j++) scores[j] *= inverse;
-    }
-}
-
-/* The query heads of one key group, for one token. Scores are found for whole key blocks. */
-static void attend_group(const struct sg_session *session, const float *queries, const float *keys,
-                         const float *values, const struct view *view, float *out) {
-    const struct sg_geometry *geometry = &session->model->geometry;
-    const size_t qk = geometry->qk_head_dim, width = geometry->v_head_dim;
-    const size_t heads = geometry->head_count / geometry->kv_head_count, stride = sg_key_rows(session->capacity);
-    float *scores = session->work.scores; /* (heads, stride) */
-    struct span spans[2];
-    const size_t span_count = find_spans(view, spans);
-    const struct sg_view query = {queries, heads, qk, qk, 1};
-    for (size_t s = 0; s < span_count; s++) {
-        for (size_t j = spans[s].start; j < spans[s].end; j += SG_KEY_BLOCK) {
-            sg_weighted_sums(query, keys + j * qk, SG_KEY_BLOCK, scores + j, stride);
-        }
-    }
-    const float scale = 1.0f / __builtin_sqrtf((float)qk);
-    for (size_t h = 0; h < heads; h++) softmax(scores + h * stride, view, spans, span_count, scale);
-    const struct sg_view near = {scores + view->first, heads, view->last - view->first + 1, stride, 1};
-    sg_weighted_sums(near, values + view->first * width, width, out, width);
-    if (view->pinned == 0) return;
-    float *more = session->work.row; /* (heads, V) */
-    const struct sg_view far = {scores, heads, view->pinned, stride, 1};
-    sg_weighted_sums(far, values, width, more, width);
-    for (size_t i = 0; i < heads * width; i++) out[i] += more[i];
 }
 
 /* Generation 2 forgets in every layer what lies behind its KV window and was not pinned; generation 3 has a sliding
  * window in its local layers, and nothing else. */
-static struct view view_of(const struct sg_session *session, uint32_t layer, uint32_t position) {
+struct sg_seen sg_seen_by(const struct sg_session *session, uint32_t layer, uint32_t position) {
     const struct sg_geometry *geometry = &session->model->geometry;
     const uint32_t sliding = sg_is_global(geometry, layer) ? 0 : geometry->sliding_window;
     const uint32_t window = geometry->generation == 2 ? geometry->kv_window : sliding;
     const size_t first = window == 0 || position < window ? 0 : position - window + 1;
     const size_t pinned = geometry->generation == 2 ? session->now.pinned : 0;
-    if (pinned >= first) return (struct view){.pinned = 0, .first = 0, .last = position};
-    return (struct view){.pinned = pinned, .first = first, .last = position};
-}
-
-static void attend_token(const struct sg_session *session, uint32_t layer, uint32_t t) {
-    const struct sg_model *model = session->model;
-    const struct sg_geometry *geometry = &model->geometry;
-    const struct view view = view_of(session, layer, session->now.position + t);
-    const size_t heads = geometry->head_count / geometry->kv_head_count;
-    for (size_t g = 0; g < geometry->kv_head_count; g++) {
-        const size_t cache = (size_t)layer * geometry->kv_head_count + g;
-        attend_group(session, session->work.q + t * model->q_dim + g * heads * geometry->qk_head_dim,
-                     session->keys + cache * sg_key_rows(session->capacity) * geometry->qk_head_dim,
-                     session->values + cache * session->capacity * geometry->v_head_dim, &view,
-                     session->work.mixed + t * model->out_dim + g * heads * geometry->v_head_dim);
-    }
+    if (pinned >= first) return (struct sg_seen){.pinned = 0, .first = 0, .last = position};
+    return (struct sg_seen){.pinned = pinned, .first = first, .last = position};
 }
 
 /* Projections of the block: q stays in `work.q`, keys and values go to the cache. */
@@ -168,7 +77,7 @@ static void find_qkv(struct sg_session *session, uint32_t l, uint32_t count) {
     const struct sg_layer *layer = &model->layers[l];
     struct sg_work *work = &session->work;
     const size_t qk = geometry->qk_head_dim, half = qk / 2, reach = sg_tap_reach(geometry);
-    const size_t cache = (size_t)l * geometry->kv_head_count;
+    const bool fast = session->numerics == SG_NUMERICS_FAST;
     float *past = session->now.raw + l * reach * (model->q_dim + model->k_dim + model->v_dim);
     project(session, &layer->q_proj, layer->q_taps, past, count, work->q);
     project(session, &layer->k_proj, layer->k_taps, past + reach * model->q_dim, count, work->kv);
@@ -181,9 +90,9 @@ static void find_qkv(struct sg_session *session, uint32_t l, uint32_t count) {
             place_head(work->kv + (size_t)t * model->k_dim + g * qk, layer->k_norm, qk, cosines, sines, work->scores);
         }
     }
-    store_keys(session, work->kv, count, session->keys + cache * sg_key_rows(session->capacity) * qk);
+    (fast ? sg_store_keys_fast : sg_store_keys_exact)(session, l, work->kv, count);
     project(session, &layer->v_proj, layer->v_taps, past + reach * (model->q_dim + model->k_dim), count, work->kv);
-    store_values(session, work->kv, count, session->values + cache * session->capacity * geometry->v_head_dim);
+    (fast ? sg_store_values_fast : sg_store_values_exact)(session, l, work->kv, count);
 }
 
 void sg_attend(struct sg_session *session, uint32_t l, uint32_t count) {
@@ -198,9 +107,9 @@ void sg_attend(struct sg_session *session, uint32_t l, uint32_t count) {
     }
     find_qkv(session, l, count);
     sg_product(&layer->gate_proj, 0, layer->gate_proj.row_count, &work->operand, work->gate, out_dim);
+    (session->numerics == SG_NUMERICS_FAST ? sg_mix_fast : sg_mix_exact)(session, l, count);
     sg_fixed_begin(&work->operand, out_dim, count);
     for (uint32_t t = 0; t < count; t++) {
-        attend_token(session, l, t);
         float *row = work->row;
         for (size_t i = 0; i < out_dim; i++) {
             row[i] = work->mixed[t * out_dim + i] * sg_sigmoidf(work->gate[t * out_dim + i]);

@@ -37,14 +37,14 @@ static void set_numbers(struct sg_fixed_levels *levels, const int number[16]) {
     }
 }
 
-static void set_even_levels(struct sg_fixed_levels *levels, const float value[16], enum sg_rounding rounding) {
+static void set_even_levels(struct sg_fixed_levels *levels, const float value[16]) {
     double largest = 0.0;
     for (size_t i = 0; i < 16; i++) {
         const double magnitude = value[i] < 0.0f ? -(double)value[i] : (double)value[i];
         if (magnitude > largest) largest = magnitude;
     }
     if (largest == 0.0) return;
-    const int numerator = rounding == SG_ROUNDING_8 ? SG_FAST_MAX : best_numerator(value, largest);
+    const int numerator = best_numerator(value, largest);
     int number[16];
     for (size_t i = 0; i < 16; i++) {
         const double scaled = (double)value[i] * numerator / largest;
@@ -72,7 +72,7 @@ static double fit_line(const float value[16], const int number[16], double *unit
     return error;
 }
 
-/* Whole numbers from -64 to 63 and a fractional offset: of all spans of the numbers and eight phases of rounding, the one
+/* Whole numbers from 0 to 127 and a fractional offset: of all spans of the numbers and eight phases of rounding, the one
  * with the least squared error. */
 static void set_offset_levels(struct sg_fixed_levels *levels, const float value[16]) {
     double lowest = (double)value[0], highest = lowest, least = -1.0;
@@ -92,10 +92,9 @@ static void set_offset_levels(struct sg_fixed_levels *levels, const float value[
             const double error = fit_line(value, number, &unit, &shift);
             if (most > 127 || (least >= 0.0 && error >= least)) continue;
             least = error;
-            for (size_t i = 0; i < 16; i++) number[i] -= 64;
             set_numbers(levels, number);
             levels->unit = (float)unit;
-            levels->offset = (float)(shift / unit + 64.0);
+            levels->offset = (float)(shift / unit);
         }
     }
 }
@@ -105,7 +104,7 @@ void sg_fixed_levels_set(struct sg_fixed_levels *levels, const float value[16], 
     if (rounding == SG_ROUNDING_7) {
         set_offset_levels(levels, value);
     } else {
-        set_even_levels(levels, value, rounding);
+        set_even_levels(levels, value);
     }
 }
 

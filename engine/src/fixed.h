@@ -1,8 +1,8 @@
 /* Fixed point: levels and activations as whole numbers with a unit, so that sums of products are exact.
  *
  * Owns: the rounding of levels and activations, which is part of the contract (docs/numerics.md, "Fixed point").
- * `exact` is rounding to 16 bits (levels to 15); `fast` has activations of 8 bits, and levels of 8 in generation 2, as the
- * official engine there, and of 7 in generation 3, as one relaxed dot product takes them.
+ * `exact` is rounding to 16 bits (levels to 15); `fast` has activations of 8 bits and levels of 7, as one relaxed dot
+ * product takes them.
  * Knows nothing of: matrices, models, layers.
  *
  * `sg_fixed_put` exists twice, plain C and WebAssembly SIMD, with the same bits; `-DSG_SCALAR` takes the plain one. */
@@ -22,10 +22,10 @@
 #define SG_EXACT_RUN_SUM_MAX 131064
 #define SG_FAST_MAX 127
 
-enum sg_rounding { SG_ROUNDING_16, SG_ROUNDING_8, SG_ROUNDING_7, SG_ROUNDING_COUNT };
+enum sg_rounding { SG_ROUNDING_16, SG_ROUNDING_7, SG_ROUNDING_COUNT };
 #define SG_UNIT_MIN 0x1p-100f /* a group whose unit is below counts as zero: 1 / unit must stay finite */
 
-/* level[code] = (number[code] + offset) * unit, nearly; `offset` is 0 but for 7 bits. `low` and `high` are the bytes of
+/* level[code] = (number[code] + offset) * unit, nearly; `offset` is 0 for 16 bits. `low` and `high` are the bytes of
  * `number`, for look-up by swizzle. */
 struct sg_fixed_levels {
     int16_t number[16];
@@ -37,8 +37,8 @@ struct sg_fixed_levels {
 static inline size_t sg_fixed_place(size_t i) { return i / 16 * 16 + i % 2 * 8 + i % 16 / 2; }
 
 /* Rotated activations of up to SG_TOKEN_BLOCK tokens. number: (group_count, token_count, 128) int16, 16-byte aligned,
- * elements at sg_fixed_place; unit: (group_count, token_count) f32; sum, of the same shape: the sum of the numbers, for 8
- * and 7 bits. Built with relaxed SIMD, 8 and 7 bits stand as bytes (product_relaxed.c). */
+ * elements at sg_fixed_place; unit: (group_count, token_count) f32; sum, of the same shape: the sum of the numbers, for 7
+ * bits. Built with relaxed SIMD, those stand as bytes (product_relaxed.c). */
 struct sg_fixed {
     int16_t *number;
     float *unit;

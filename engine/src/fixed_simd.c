@@ -75,15 +75,9 @@ ALWAYS_INLINE v128_t round_16(const v128_t v[4], v128_t inverse, v128_t out[2]) 
 
 #ifdef __wasm_relaxed_simd__
 /* Bytes as product_relaxed.c reads them: 32 elements from four vectors of numbers. */
-ALWAYS_INLINE void store_bytes(enum sg_rounding rounding, const v128_t number[4], int8_t *out) {
+ALWAYS_INLINE void store_bytes(const v128_t number[4], int8_t *out) {
     for (size_t k = 0; k < 2; k++) {
-        const v128_t bytes = wasm_i8x16_narrow_i16x8(number[k], number[k + 2]), zero = wasm_i8x16_splat(0);
-        if (rounding == SG_ROUNDING_7) {
-            wasm_v128_store(out + 16 * k, bytes);
-        } else {
-            wasm_v128_store(out + 16 * k, wasm_i8x16_max(bytes, zero));
-            wasm_v128_store(out + 16 * k + SG_GROUP, wasm_i8x16_max(wasm_i8x16_sub(zero, bytes), zero));
-        }
+        wasm_v128_store(out + 16 * k, wasm_i8x16_narrow_i16x8(number[k], number[k + 2]));
     }
 }
 #endif
@@ -98,7 +92,7 @@ ALWAYS_INLINE float store_group(const v128_t v[32], enum sg_rounding rounding, v
         }
 #ifdef __wasm_relaxed_simd__
         if (rounding != SG_ROUNDING_16) {
-            store_bytes(rounding, rounded, (int8_t *)number + 32 * i);
+            store_bytes(rounded, (int8_t *)number + 32 * i);
             continue;
         }
 #else

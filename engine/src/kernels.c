@@ -77,6 +77,37 @@ float sg_sum(const float *a, size_t count) {
     return sum_of_lanes(acc);
 }
 
+float sg_largest_scalar(const float *a, size_t count, float start) {
+    float lane[4] = {start, start, start, start};
+    for (size_t i = 0; i < count; i++) lane[i % 4] = a[i] > lane[i % 4] ? a[i] : lane[i % 4];
+    const float low = lane[2] > lane[0] ? lane[2] : lane[0], high = lane[3] > lane[1] ? lane[3] : lane[1];
+    return high > low ? high : low;
+}
+
+float sg_largest_magnitude_scalar(const float *a, size_t count) {
+    float largest = 0.0f;
+    for (size_t i = 0; i < count; i++) {
+        const float magnitude = a[i] < 0.0f ? -a[i] : a[i];
+        if (magnitude > largest) largest = magnitude;
+    }
+    return largest;
+}
+
+void sg_add_whole_sums_scalar(const int16_t *weights, size_t row_count, size_t row_stride, const int8_t *rows,
+                              size_t pair_count, size_t width, int32_t *out) {
+    for (size_t i = 0; i < row_count; i++) {
+        for (size_t column = 0; column < width; column++) {
+            int32_t sum = out[i * width + column];
+            for (size_t p = 0; p < pair_count; p++) {
+                const int16_t *weight = weights + i * row_stride + 2 * p;
+                const int8_t *pair = rows + (p * width + column) * 2;
+                sum += weight[0] * pair[0] + weight[1] * pair[1];
+            }
+            out[i * width + column] = sum;
+        }
+    }
+}
+
 void sg_weighted_sums_scalar(struct sg_view weights, const float *rows, size_t width, float *out, size_t out_stride) {
     for (size_t i = 0; i < weights.row_count; i++) {
         const float *weight = weights.first + i * weights.row_stride;
@@ -96,4 +127,13 @@ void sg_weighted_sums(struct sg_view weights, const float *rows, size_t width, f
 }
 
 void sg_rotate(float *x, size_t group_count) { sg_rotate_scalar(x, group_count); }
+
+float sg_largest(const float *a, size_t count, float start) { return sg_largest_scalar(a, count, start); }
+
+float sg_largest_magnitude(const float *a, size_t count) { return sg_largest_magnitude_scalar(a, count); }
+
+void sg_add_whole_sums(const int16_t *weights, size_t row_count, size_t row_stride, const int8_t *rows,
+                       size_t pair_count, size_t width, int32_t *out) {
+    sg_add_whole_sums_scalar(weights, row_count, row_stride, rows, pair_count, width, out);
+}
 #endif

@@ -3,7 +3,7 @@
  * Owns: CQ matrices and their levels, the rotation, and float32 sums. The products with CQ matrices are product.h's.
  * Knows nothing of: models, layers, files.
  *
- * `sg_rotate` and `sg_weighted_sums` exist twice, plain C and WebAssembly SIMD, with the same bits; `-DSG_SCALAR` takes
+ * `sg_rotate`, `sg_largest` (of magnitudes too), `sg_weighted_sums` and `sg_add_whole_sums` exist twice, plain C and WebAssembly SIMD, with the same bits; `-DSG_SCALAR` takes
  * the plain ones. */
 #ifndef SG_KERNELS_H
 #define SG_KERNELS_H
@@ -51,6 +51,9 @@ void sg_unpack_group(const uint8_t *packed, uint32_t code_bits, uint8_t codes[SG
 /* Eight partial sums (lane i takes elements i, i + 8, ...), then added as a tree. */
 float sg_dot(const float *a, const float *b, size_t count);
 float sg_sum(const float *a, size_t count);
+/* The largest of `count` numbers and `start`; NaN is none. */
+float sg_largest(const float *a, size_t count, float start);
+float sg_largest_magnitude(const float *a, size_t count);
 
 /* Numbers seen as a matrix: element (i, k) stands at first[i * row_stride + k * column_stride]. */
 struct sg_view {
@@ -63,6 +66,11 @@ struct sg_view {
  * (weights.row_count, out_stride), of which `width` columns are written. */
 void sg_weighted_sums(struct sg_view weights, const float *rows, size_t width, float *out, size_t out_stride);
 
+/* out[i][c] += sum over p and k < 2 of weights[i * row_stride + 2 p + k] * rows[p][c][k]; rows: (pair_count, width, 2);
+ * out: (row_count, width). The caller sees to it that no sum leaves 32 bits. */
+void sg_add_whole_sums(const int16_t *weights, size_t row_count, size_t row_stride, const int8_t *rows,
+                       size_t pair_count, size_t width, int32_t *out);
+
 /* y += a x */
 static inline void sg_axpy(float *restrict y, float a, const float *restrict x, size_t count) {
     for (size_t i = 0; i < count; i++) y[i] += a * x[i];
@@ -72,8 +80,16 @@ static inline void sg_axpy(float *restrict y, float a, const float *restrict x, 
 void sg_rotate_scalar(float *x, size_t group_count);
 void sg_weighted_sums_scalar(struct sg_view weights, const float *rows, size_t width, float *out,
                              size_t out_stride);
+float sg_largest_scalar(const float *a, size_t count, float start);
+float sg_largest_magnitude_scalar(const float *a, size_t count);
+void sg_add_whole_sums_scalar(const int16_t *weights, size_t row_count, size_t row_stride, const int8_t *rows,
+                              size_t pair_count, size_t width, int32_t *out);
 #ifdef __wasm_simd128__
 void sg_rotate_simd(float *x, size_t group_count);
+float sg_largest_simd(const float *a, size_t count, float start);
+float sg_largest_magnitude_simd(const float *a, size_t count);
+void sg_add_whole_sums_simd(const int16_t *weights, size_t row_count, size_t row_stride, const int8_t *rows,
+                            size_t pair_count, size_t width, int32_t *out);
 void sg_weighted_sums_simd(struct sg_view weights, const float *rows, size_t width, float *out, size_t out_stride);
 #endif
 

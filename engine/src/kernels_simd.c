@@ -123,7 +123,103 @@ void sg_weighted_sums_simd(struct sg_view weights, const float *rows, size_t wid
     ragged_columns(&job, whole);
 }
 
+/* `pmax` keeps its first operand where the second is not larger, as the scalar code does. */
+float sg_largest_simd(const float *a, size_t count, float start) {
+    v128_t lanes = wasm_f32x4_splat(start);
+    const size_t whole = count / 4 * 4;
+    for (size_t i = 0; i < whole; i += 4) lanes = wasm_f32x4_pmax(lanes, wasm_v128_load(a + i));
+    float lane[4];
+    wasm_v128_store(lane, lanes);
+    for (size_t i = whole; i < count; i++) lane[i - whole] = a[i] > lane[i - whole] ? a[i] : lane[i - whole];
+    const float low = lane[2] > lane[0] ? lane[2] : lane[0], high = lane[3] > lane[1] ? lane[3] : lane[1];
+    return high > low ? high : low;
+}
+
+float sg_largest_magnitude_simd(const float *a, size_t count) {
+    v128_t lanes = wasm_f32x4_splat(0.0f);
+    const size_t whole = count / 4 * 4;
+    for (size_t i = 0; i < whole; i += 4) lanes = wasm_f32x4_pmax(lanes, wasm_f32x4_abs(wasm_v128_load(a + i)));
+    float lane[4];
+    wasm_v128_store(lane, lanes);
+    const float rest = sg_largest_magnitude_scalar(a + whole, count - whole);
+    return sg_largest_scalar(lane, 4, rest);
+}
+
+struct whole_sums {
+    const int16_t *weights;
+    size_t row_stride;
+    const int8_t *rows;
+    size_t pair_count, width;
+    int32_t *out;
+};
+
+/* As `tile`, over pairs of 8 bits: a load brings four columns, widened to 16. */
+ALWAYS_INLINE void whole_tile(const struct whole_sums *job, size_t i, size_t column, size_t height, size_t vectors) {
+    const int16_t *weight = job->weights + i * job->row_stride;
+    const int8_t *row = job->rows + 2 * column;
+    int32_t *out = job->out + i * job->width + column;
+    v128_t sum[TILE_SUMS];
+    for (size_t h = 0; h < height; h++) {
+        for (size_t v = 0; v < vectors; v++) sum[h * vectors + v] = wasm_v128_load(out + h * job->width + 4 * v);
+    }
+#pragma clang loop unroll(disable)
+    for (size_t p = 0; p < job->pair_count; p++) {
+        v128_t factor[TILE_SUMS];
+        for (size_t h = 0; h < height; h++) factor[h] = wasm_v128_load32_splat(weight + h * job->row_stride);
+        for (size_t v = 0; v < vectors; v++) {
+            const v128_t pairs = wasm_i16x8_load8x8(row + 8 * v);
+            for (size_t h = 0; h < height; h++) {
+                const size_t n = h * vectors + v;
+                sum[n] = wasm_i32x4_add(sum[n], wasm_i32x4_dot_i16x8(pairs, factor[h]));
+            }
+        }
+        weight += 2;
+        row += 2 * job->width;
+    }
+    for (size_t h = 0; h < height; h++) {
+        for (size_t v = 0; v < vectors; v++) wasm_v128_store(out + h * job->width + 4 * v, sum[h * vectors + v]);
+    }
+}
+
+#define WHOLE_TILE(height, vectors)                                                                                    \
+    static __attribute__((noinline)) void whole_tile_##height##x##vectors(const struct whole_sums *job, size_t i,      \
+                                                                          size_t column) {                             \
+        whole_tile(job, i, column, height, vectors);                                                                   \
+    }
+WHOLE_TILE(2, 4)
+WHOLE_TILE(2, 1)
+WHOLE_TILE(1, 4)
+WHOLE_TILE(1, 1)
+
+void sg_add_whole_sums_simd(const int16_t *weights, size_t row_count, size_t row_stride, const int8_t *rows,
+                            size_t pair_count, size_t width, int32_t *out) {
+    const struct whole_sums job = {weights, row_stride, rows, pair_count, width, out};
+    if (width % 4 != 0) { /* no such model exists */
+        sg_add_whole_sums_scalar(weights, row_count, row_stride, rows, pair_count, width, out);
+        return;
+    }
+    size_t i = 0;
+    for (; i + 2 <= row_count; i += 2) {
+        size_t column = 0;
+        for (; column + 16 <= width; column += 16) whole_tile_2x4(&job, i, column);
+        for (; column < width; column += 4) whole_tile_2x1(&job, i, column);
+    }
+    if (i == row_count) return;
+    size_t column = 0;
+    for (; column + 16 <= width; column += 16) whole_tile_1x4(&job, i, column);
+    for (; column < width; column += 4) whole_tile_1x1(&job, i, column);
+}
+
 #ifndef SG_SCALAR
+float sg_largest(const float *a, size_t count, float start) { return sg_largest_simd(a, count, start); }
+
+float sg_largest_magnitude(const float *a, size_t count) { return sg_largest_magnitude_simd(a, count); }
+
+void sg_add_whole_sums(const int16_t *weights, size_t row_count, size_t row_stride, const int8_t *rows,
+                       size_t pair_count, size_t width, int32_t *out) {
+    sg_add_whole_sums_simd(weights, row_count, row_stride, rows, pair_count, width, out);
+}
+
 void sg_weighted_sums(struct sg_view weights, const float *rows, size_t width, float *out, size_t out_stride) {
     sg_weighted_sums_simd(weights, rows, width, out, out_stride);
 }

@@ -187,7 +187,7 @@ struct method {
 };
 
 #ifdef __wasm_relaxed_simd__
-extern const struct method sg_method_relaxed_8, sg_method_relaxed_7;
+extern const struct method sg_method_relaxed;
 #endif
 
 #endif

@@ -266,7 +266,7 @@ static const struct method method_fast = {
 static const struct method *method_of(enum sg_rounding rounding) {
     if (rounding == SG_ROUNDING_16) return &method_exact;
 #ifdef __wasm_relaxed_simd__
-    return rounding == SG_ROUNDING_8 ? &sg_method_relaxed_8 : &sg_method_relaxed_7;
+    return &sg_method_relaxed;
 #else
     return &method_fast;
 #endif

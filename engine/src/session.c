@@ -34,8 +34,39 @@ static void lay_out_state(const struct sg_model *model, struct sg_state *state, 
     state->logits = take_floats(arena, model->geometry.logit_count);
 }
 
-static void lay_out_work(const struct sg_model *model, uint32_t capacity, uint64_t block, struct sg_work *work,
-                         struct sg_arena *arena) {
+static void lay_out_cache(const struct sg_model *model, uint32_t capacity, uint32_t numerics, struct sg_cache *cache,
+                          struct sg_arena *arena) {
+    const struct sg_geometry *g = &model->geometry;
+    const uint64_t groups = (uint64_t)g->layer_count * g->kv_head_count, rows = groups * sg_key_rows(capacity);
+    const uint64_t before = arena->used;
+    if (numerics == SG_NUMERICS_EXACT) {
+        cache->keys = take_floats(arena, rows * g->qk_head_dim);
+        cache->values = take_floats(arena, groups * capacity * g->v_head_dim);
+    } else {
+        cache->key_numbers = sg_arena_take(arena, rows, g->qk_head_dim);
+        cache->value_numbers = sg_arena_take(arena, rows, g->v_head_dim);
+        cache->key_units = take_floats(arena, rows);
+        cache->value_units = take_floats(arena, rows);
+    }
+    cache->bytes = (size_t)(arena->used - before);
+}
+
+/* What attention over the cache needs, for the rows that share one reading of it. */
+static void lay_out_attention(const struct sg_model *model, uint32_t capacity, uint32_t numerics, uint64_t block,
+                              struct sg_work *work, struct sg_arena *arena) {
+    const struct sg_geometry *g = &model->geometry;
+    const bool fast = numerics == SG_NUMERICS_FAST;
+    const uint64_t together = !fast ? 1 : block < SG_TOKENS_TOGETHER ? block : SG_TOKENS_TOGETHER;
+    const uint64_t rows = together * (g->head_count / g->kv_head_count);
+    work->scores = take_floats(arena, most(rows * sg_key_rows(capacity), g->qk_head_dim));
+    if (!fast) return;
+    work->queries = sg_arena_take(arena, rows * g->qk_head_dim, sizeof *work->queries);
+    work->weights = sg_arena_take(arena, rows * sg_key_rows(capacity), sizeof *work->weights);
+    work->sums = sg_arena_take(arena, rows * most(SG_KEY_BLOCK, g->v_head_dim), sizeof *work->sums);
+    work->factors = take_floats(arena, rows);
+}
+
+static void lay_out_work(const struct sg_model *model, uint64_t block, struct sg_work *work, struct sg_arena *arena) {
     const struct sg_geometry *g = &model->geometry;
     const uint64_t d = g->d_model, lanes = g->lane_count, half = g->qk_head_dim / 2;
     const uint64_t widest = most(most(model->q_dim, model->k_dim), model->v_dim);
@@ -53,9 +84,11 @@ static void lay_out_work(const struct sg_model *model, uint32_t capacity, uint64
     work->mixed = take_floats(arena, block * model->out_dim);
     work->change = take_floats(arena, block * d);
     work->engram_raw = take_floats(arena, (sg_engram_reach(g) + block) * d);
-    const uint64_t score_count = g->head_count / g->kv_head_count * sg_key_rows(capacity);
-    work->scores = take_floats(arena, most(score_count, g->qk_head_dim));
-    for (int i = 0; i < 4; i++) work->hada[i] = take_floats(arena, block * g->hada_n);
+    if (g->generation == 2) { /* one token after the other, in place */
+        work->hada[0] = take_floats(arena, g->hada_n);
+    } else {
+        for (int i = 0; i < 4; i++) work->hada[i] = take_floats(arena, block * g->hada_n);
+    }
     work->cosines = take_floats(arena, block * half);
     work->sines = take_floats(arena, block * half);
     work->lane_in = take_floats(arena, block * lanes);
@@ -66,7 +99,7 @@ static void lay_out_work(const struct sg_model *model, uint32_t capacity, uint64
 }
 
 /* Cuts a session out of `arena`, or measures it; `*session` is NULL when measuring. */
-static int lay_out(const struct sg_model *model, uint32_t capacity, struct sg_arena *arena,
+static int lay_out(const struct sg_model *model, uint32_t capacity, uint32_t numerics, struct sg_arena *arena,
                    struct sg_session **session, struct sg_error *error) {
     const struct sg_geometry *g = &model->geometry;
     *session = NULL;
@@ -76,16 +109,20 @@ static int lay_out(const struct sg_model *model, uint32_t capacity, struct sg_ar
     if (capacity < 1 || capacity > g->max_seq_len) {
         return sg_fail(error, SG_STATUS_BAD_ARGUMENT, "capacity_tokens", 0, capacity, g->max_seq_len);
     }
-    struct sg_session made = {.model = model, .capacity = capacity};
+    if (numerics > SG_NUMERICS_FAST) {
+        return sg_fail(error, SG_STATUS_BAD_ARGUMENT, "numerics", 0, numerics, SG_NUMERICS_FAST);
+    }
+    struct sg_session made = {.model = model, .capacity = capacity, .numerics = numerics};
     made.block_tokens = capacity < SG_TOKEN_BLOCK ? capacity : SG_TOKEN_BLOCK;
     struct sg_session *place = sg_arena_take(arena, 1, sizeof *place);
-    const uint64_t groups = (uint64_t)g->layer_count * g->kv_head_count;
-    made.keys = take_floats(arena, groups * sg_key_rows(capacity) * g->qk_head_dim);
-    made.values = take_floats(arena, groups * capacity * g->v_head_dim);
+    lay_out_cache(model, capacity, numerics, &made.cache, arena);
     lay_out_state(model, &made.now, arena);
     lay_out_state(model, &made.mark, arena);
     lay_out_state(model, &made.kept, arena);
-    lay_out_work(model, capacity, made.block_tokens, &made.work, arena);
+    lay_out_work(model, made.block_tokens, &made.work, arena);
+    lay_out_attention(model, capacity, numerics, made.block_tokens, &made.work, arena);
+    made.work.flat.rounding = made.work.operand.rounding =
+        numerics == SG_NUMERICS_FAST ? SG_ROUNDING_7 : SG_ROUNDING_16;
     if (!sg_arena_fits(arena)) {
         return sg_fail(error, SG_STATUS_OUT_OF_MEMORY, "session", 0, arena->capacity, arena->used);
     }
@@ -94,34 +131,21 @@ static int lay_out(const struct sg_model *model, uint32_t capacity, struct sg_ar
     return SG_STATUS_OK;
 }
 
-int sg_session_measure(const struct sg_model *model, uint32_t capacity_tokens, size_t *session_bytes,
-                       struct sg_error *error) {
+int sg_session_measure(const struct sg_model *model, uint32_t capacity_tokens, uint32_t numerics,
+                       size_t *session_bytes, struct sg_error *error) {
     struct sg_arena arena = {0};
     struct sg_session *session;
-    const int status = lay_out(model, capacity_tokens, &arena, &session, error);
+    const int status = lay_out(model, capacity_tokens, numerics, &arena, &session, error);
     *session_bytes = status == SG_STATUS_OK ? (size_t)arena.used : 0;
     return status;
 }
 
-int sg_session_open(const struct sg_model *model, uint32_t capacity_tokens, void *memory, size_t memory_bytes,
-                    struct sg_session **session, struct sg_error *error) {
+int sg_session_open(const struct sg_model *model, uint32_t capacity_tokens, uint32_t numerics, void *memory,
+                    size_t memory_bytes, struct sg_session **session, struct sg_error *error) {
     *session = NULL;
     if (!memory) return sg_fail(error, SG_STATUS_BAD_ARGUMENT, "memory", 0, 0, 0);
     struct sg_arena arena = {.base = memory, .capacity = memory_bytes};
-    return lay_out(model, capacity_tokens, &arena, session, error);
-}
-
-int sg_session_set_numerics(struct sg_session *session, uint32_t numerics, struct sg_error *error) {
-    if (numerics > SG_NUMERICS_FAST) {
-        return sg_fail(error, SG_STATUS_BAD_ARGUMENT, "numerics", 0, numerics, SG_NUMERICS_FAST);
-    }
-    if (session->now.position) {
-        return sg_fail(error, SG_STATUS_BAD_STATE, "session.position", 0, session->now.position, 0);
-    }
-    const enum sg_rounding fast = session->model->geometry.generation == 2 ? SG_ROUNDING_8 : SG_ROUNDING_7;
-    const enum sg_rounding rounding = numerics == SG_NUMERICS_FAST ? fast : SG_ROUNDING_16;
-    session->work.flat.rounding = session->work.operand.rounding = rounding;
-    return SG_STATUS_OK;
+    return lay_out(model, capacity_tokens, numerics, &arena, session, error);
 }
 
 int sg_session_pin(struct sg_session *session, uint32_t token_count, struct sg_error *error) {
@@ -155,6 +179,8 @@ void sg_session_reset(struct sg_session *session) {
 }
 
 uint32_t sg_session_position(const struct sg_session *session) { return session->now.position; }
+
+size_t sg_session_cache_bytes(const struct sg_session *session) { return session->cache.bytes; }
 
 /* All ids below `bound`, and room for them. */
 static int check_ids(const struct sg_session *session, const uint32_t *ids, size_t id_count, uint32_t bound,

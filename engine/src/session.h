@@ -36,13 +36,27 @@ struct sg_work {
     float *mixed;      /* (B, H V) */
     float *change;     /* (B, D) */
     float *engram_raw; /* (reach + B, D) */
-    float *scores;     /* (H / G, C rounded up to whole key blocks); also (Q,) */
-    float *hada[4];    /* (B, M) each */
+    float *scores;     /* (rows, C rounded up to whole key blocks), rows those of one key group; also (Q,) */
+    int16_t *queries, *weights; /* (rows, Q), (rows, C rounded up); these and the next two are for `fast` alone */
+    int32_t *sums;     /* (rows, max(16, V)) */
+    float *factors;    /* (rows,) */
+    float *hada[4];    /* (B, M) each; generation 2: one of (M,) */
     float *cosines;    /* (B, Q / 2) */
     float *sines;      /* (B, Q / 2) */
     float *lane_in, *lane_out, *lane_mix; /* (B, N), (B, N), (B, N N) */
     uint32_t *ids;     /* (order_max - 1 + B,) oldest first */
     uint32_t *ranking; /* (logit_count,) for sampling */
+};
+
+/* Keys after taps, norm and RoPE; values after taps. Either the floats or the rest is there; C is rounded up to whole key
+ * blocks but for `values`. */
+struct sg_cache {
+    float *keys;            /* (L, G, C / 16, Q, 16) */
+    float *values;          /* (L, G, C, V) */
+    int8_t *key_numbers;    /* (L, G, C / 16, Q / 2, 16, 2) */
+    int8_t *value_numbers;  /* (L, G, C / 2, V, 2) */
+    float *key_units, *value_units; /* (L, G, C) */
+    size_t bytes;
 };
 
 struct sg_session {
@@ -51,14 +65,15 @@ struct sg_session {
     uint32_t block_tokens; /* B */
     uint32_t has_mark;
     uint32_t is_rehearsing; /* tokens of a score: they leave nothing behind, and heads do not hear them */
-    float *keys;   /* (L, G, C / 16, Q, 16) after taps, norm and RoPE; C rounded up */
-    float *values; /* (L, G, C, V) after taps */
+    uint32_t numerics;      /* enum sg_numerics */
+    struct sg_cache cache;
     struct sg_state now, mark, kept;
     struct sg_listener listeners[SG_HEAD_ROUTER + 1]; /* by their code in the manifest */
     struct sg_work work;
 };
 
-#define SG_KEY_BLOCK 16u /* keys that stand side by side in the cache */
+#define SG_KEY_BLOCK 16u       /* keys that stand side by side in the cache */
+#define SG_TOKENS_TOGETHER 4u  /* tokens that share one reading of an 8-bit cache */
 
 /* `count` rounded up to whole key blocks. */
 static inline size_t sg_key_rows(size_t count) { return (count + SG_KEY_BLOCK - 1) / SG_KEY_BLOCK * SG_KEY_BLOCK; }

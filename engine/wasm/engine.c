@@ -53,14 +53,14 @@ SG_WRAP(int, detokenize_flush,
 
 /* Session */
 SG_WRAP(int, session_measure,
-        (const struct sg_model *model, uint32_t capacity_tokens, size_t *session_bytes, struct sg_error *error),
-        (model, capacity_tokens, session_bytes, error))
+        (const struct sg_model *model, uint32_t capacity_tokens, uint32_t numerics, size_t *session_bytes,
+         struct sg_error *error),
+        (model, capacity_tokens, numerics, session_bytes, error))
 SG_WRAP(int, session_open,
-        (const struct sg_model *model, uint32_t capacity_tokens, void *memory, size_t memory_bytes,
-         struct sg_session **session, struct sg_error *error),
-        (model, capacity_tokens, memory, memory_bytes, session, error))
-SG_WRAP(int, session_set_numerics, (struct sg_session *session, uint32_t numerics, struct sg_error *error),
-        (session, numerics, error))
+        (const struct sg_model *model, uint32_t capacity_tokens, uint32_t numerics, void *memory,
+         size_t memory_bytes, struct sg_session **session, struct sg_error *error),
+        (model, capacity_tokens, numerics, memory, memory_bytes, session, error))
+SG_WRAP(size_t, session_cache_bytes, (const struct sg_session *session), (session))
 SG_WRAP(int, session_pin, (struct sg_session *session, uint32_t token_count, struct sg_error *error),
         (session, token_count, error))
 SG_WRAP_VOID(session_reset, (struct sg_session *session), (session))

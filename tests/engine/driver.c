@@ -66,15 +66,16 @@ static void hash_head(struct sg_sha256 *hash, struct sg_session *session, const 
     sg_sha256_update(hash, (const uint8_t *)outputs, output_count * sizeof *outputs);
 }
 
-static int use_session(const struct sg_model *model, const struct sg_model_info *info, uint8_t digest[32]) {
+static int use_session(const struct sg_model *model, const struct sg_model_info *info, uint32_t numerics,
+                       uint8_t digest[32]) {
     struct sg_error error;
     const uint32_t capacity = info->max_seq_len < CAPACITY ? info->max_seq_len : CAPACITY;
     size_t session_bytes;
-    int status = sg_session_measure(model, capacity, &session_bytes, &error);
+    int status = sg_session_measure(model, capacity, numerics, &session_bytes, &error);
     if (status != SG_STATUS_OK) return status;
     void *memory = block(session_bytes);
     struct sg_session *session;
-    status = sg_session_open(model, capacity, memory, session_bytes, &session, &error);
+    status = sg_session_open(model, capacity, numerics, memory, session_bytes, &session, &error);
     void *listeners[SG_HEAD_ROUTER + 1] = {0};
     for (uint32_t head = 0; head <= SG_HEAD_ROUTER; head++) listeners[head] = listen(session, model, head);
     uint32_t ids[ID_COUNT];
@@ -102,7 +103,7 @@ static int use_session(const struct sg_model *model, const struct sg_model_info 
     return status;
 }
 
-static void run(const char *path) {
+static void run(const char *path, uint32_t numerics) {
     struct sg_error error = {0};
     size_t file_bytes, model_bytes;
     uint8_t *file = read_file(path, &file_bytes);
@@ -120,7 +121,7 @@ static void run(const char *path) {
         struct sg_model_info info;
         sg_model_describe(model, &info);
         use_tokenizer(model, &info);
-        use_session(model, &info, digest);
+        use_session(model, &info, numerics, digest);
     }
     printf("%d ", status);
     for (int i = 0; i < 32; i++) printf("%02x", digest[i]);
@@ -130,6 +131,7 @@ static void run(const char *path) {
 }
 
 int main(int argument_count, char **arguments) {
-    for (int i = 1; i < argument_count; i++) run(arguments[i]);
+    const uint32_t numerics = strcmp(arguments[1], "fast") == 0 ? SG_NUMERICS_FAST : SG_NUMERICS_EXACT;
+    for (int i = 2; i < argument_count; i++) run(arguments[i], numerics);
     return 0;
 }

@@ -71,5 +71,22 @@ void probe_weighted_sums(const float *weights, size_t height, size_t depth, int 
     (simd ? sg_weighted_sums_simd : sg_weighted_sums_scalar)(view, rows, width, out, width);
 }
 
+/* out (height, width) += weights (height, row_stride) rows (pair_count, width, 2). */
+PROBE(probe_whole_sums)
+void probe_whole_sums(const int16_t *weights, size_t height, size_t row_stride, const int8_t *rows, size_t pair_count,
+                      size_t width, int32_t *out, int simd);
+void probe_whole_sums(const int16_t *weights, size_t height, size_t row_stride, const int8_t *rows, size_t pair_count,
+                      size_t width, int32_t *out, int simd) {
+    (simd ? sg_add_whole_sums_simd : sg_add_whole_sums_scalar)(weights, height, row_stride, rows, pair_count, width,
+                                                               out);
+}
+
+/* out[0]: the largest of x and `start`; out[1]: the largest magnitude of x. */
+PROBE(probe_largest) void probe_largest(const float *x, size_t count, float start, float *out, int simd);
+void probe_largest(const float *x, size_t count, float start, float *out, int simd) {
+    out[0] = (simd ? sg_largest_simd : sg_largest_scalar)(x, count, start);
+    out[1] = (simd ? sg_largest_magnitude_simd : sg_largest_magnitude_scalar)(x, count);
+}
+
 PROBE(probe_trap) void probe_trap(void);
 void probe_trap(void) { __builtin_trap(); }

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builder.runtime.engine import Engine
+from builder.runtime.engine import NUMERICS, Engine
 from builder.runtime.status import STATUS_CODES
 from tests.engine.damage import damaged
 from tests.engine.generation_2 import HEADER, write_generation_2
@@ -24,7 +24,7 @@ IDS = [(i * i * 7 + 3 * i + 1) for i in range(70)]
 
 
 def digest(engine: Engine, path: Path, numerics: str = "exact") -> str:
-    """SHA-256 of the logits after IDS and of what the heads say, as driver.c prints it for `exact`."""
+    """SHA-256 of the logits after IDS and of what the heads say, as driver.c prints it."""
     model = engine.open(path.read_bytes(), numerics=numerics)
     session = model.session(80, model.info.heads)
     session.append([token_id % model.info.logit_count for token_id in IDS])
@@ -32,9 +32,9 @@ def digest(engine: Engine, path: Path, numerics: str = "exact") -> str:
     return hashlib.sha256(session.logits().tobytes() + b"".join(said)).hexdigest()
 
 
-def drive(program: Path, paths: list[Path]) -> list[tuple[str, str]]:
+def drive(program: Path, numerics: str, paths: list[Path]) -> list[tuple[str, str]]:
     """(code, hash or field) of each file; fails where a sanitizer stops the program."""
-    done = subprocess.run([program, *paths], capture_output=True, text=True, check=False)
+    done = subprocess.run([program, numerics, *paths], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     lines = [line.split(" ", 1) for line in done.stdout.splitlines()]
     return [(STATUS_CODES[int(status)], rest) for status, rest in lines]
@@ -60,13 +60,11 @@ def test_plain_c_simd_relaxed_and_native_builds_give_the_same_logits(
     relaxed = Engine(relaxed_wasm)
     paths = [*(random_files[name] for name in GEOMETRIES), tmp_path / "generation_2.cact"]
     paths[-1].write_bytes(with_heads(write_generation_2(HEADER, seed=31), seed=5))
-    expected = [("ok", digest(engine, path)) for path in paths]
-    for build_of_it in (scalar, relaxed):
-        assert [("ok", digest(build_of_it, path)) for path in paths] == expected
-    for path in paths:
-        fast = digest(engine, path, "fast")
-        assert digest(scalar, path, "fast") == digest(relaxed, path, "fast") == fast
-    assert drive(native, paths) == expected
+    for numerics in NUMERICS:
+        expected = [("ok", digest(engine, path, numerics)) for path in paths]
+        for build_of_it in (scalar, relaxed):
+            assert [("ok", digest(build_of_it, path, numerics)) for path in paths] == expected
+        assert drive(native, numerics, paths) == expected
 
 
 @pytest.mark.slow
@@ -78,10 +76,12 @@ def test_the_sanitizers_find_nothing_in_damaged_files(sanitized, tiny, tmp_path_
     paths = [folder / f"{i}.cact" for i in range(len(broken))]
     for path, content in zip(paths, broken, strict=True):
         path.write_bytes(content)
-    assert [code for code, _ in drive(sanitized, paths)] == [python_verdict(content) for content in broken]
+    found = [code for code, _ in drive(sanitized, data.draw(st.sampled_from(NUMERICS)), paths)]
+    assert found == [python_verdict(content) for content in broken]
 
 
 @pytest.mark.slow
-def test_the_sanitizers_find_nothing_in_a_whole_model(sanitized, engine, random_files):
+@pytest.mark.parametrize("numerics", NUMERICS)
+def test_the_sanitizers_find_nothing_in_a_whole_model(sanitized, engine, random_files, numerics):
     path = random_files["mixed_bits"]
-    assert drive(sanitized, [path]) == [("ok", digest(engine, path))]
+    assert drive(sanitized, numerics, [path]) == [("ok", digest(engine, path, numerics))]

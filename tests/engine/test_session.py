@@ -141,19 +141,13 @@ def test_a_refused_append_or_score_changes_nothing(model, code, ids):
     assert session.logits().tobytes() == before
 
 
-def test_numerics_are_refused_that_do_not_exist_or_come_too_late(engine, random_files):
+def test_numerics_that_do_not_exist_are_refused(engine, random_files):
     data = random_files["everything"].read_bytes()
     assert isinstance(refused("bad_argument", lambda: engine.open(data, numerics="vague")), UsageError)
     instance = engine.instance()
     model = EngineModel(instance, (instance.place(data), len(data), 0), "model", "fast")
-    session = model.session(4)
-    address = session._session
-    refused("bad_argument", lambda: instance.check("x", "sg_session_set_numerics", address, 2))
-    before = after(session, [5])
-    refused("bad_state", lambda: instance.check("x", "sg_session_set_numerics", address, 0))
-    session.reset()
-    instance.check("x", "sg_session_set_numerics", address, 0)
-    assert after(session, [5]) != before
+    desk = instance.reserve(64)
+    refused("bad_argument", lambda: instance.check("x", "sg_session_measure", model._model, 4, 2, desk))
 
 
 def test_a_session_can_be_filled_to_the_last_token(model):

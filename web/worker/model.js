@@ -133,15 +133,15 @@ export class Model {
     const text = new TextEncoder().encode(tools);
     const grammarBytes = text.length > 0 ? this.#measureGrammar(text) : 0;
     const listenBytes = isJudged ? this.#measureConfidence() : 0;
-    this.#engine.check('sg_session_measure', this.#model, capacityTokens, this.#desk.out);
+    const asked = [this.#model, capacityTokens, this.#numerics];
+    this.#engine.check('sg_session_measure', ...asked, this.#desk.out);
     const sessionBytes = this.#engine.word(this.#desk.out);
     const memory = this.#workspace.take(sessionBytes + listenBytes + grammarBytes + text.length);
     const listener = memory + sessionBytes;
     const grammar = listener + listenBytes;
     this.#grammar = grammarBytes > 0 ? this.#openGrammar(text, grammar, grammarBytes) : 0;
-    this.#engine.check('sg_session_open', this.#model, capacityTokens, memory, sessionBytes, this.#desk.out);
+    this.#engine.check('sg_session_open', ...asked, memory, sessionBytes, this.#desk.out);
     this.#session = this.#engine.word(this.#desk.out);
-    this.#engine.check('sg_session_set_numerics', this.#session, this.#numerics);
     this.#engine.check('sg_session_pin', this.#session, pinnedTokens);
     if (isJudged) {
       this.#engine.check('sg_session_listen', this.#session, HEAD_CONFIDENCE, listener, listenBytes);

@@ -1,0 +1,197 @@
+/* Attention over keys and values of 8 bits, one unit per head and position; queries and weights have 16.
+ *
+ * The sums are whole numbers and exact, so that several tokens may share one reading of the cache, each with its own
+ * view. Pairs that meet in one product stand side by side: two dimensions of a key, two positions of a value. */
+#include "attention.h"
+
+#include "math.h"
+
+#define WHOLE_MAX 32767.0f
+#define WHOLE_SUM_MAX 16.0e6f /* times 127, with half a unit more for each of 2^20 addends, stays below 2^31 */
+#define CACHE_MAX 127.0f
+
+/* One group's part of a layer's cache. */
+struct cache_part {
+    int8_t *keys, *values;
+    float *key_units, *value_units;
+};
+
+static struct cache_part part_of(const struct sg_session *session, uint32_t layer, size_t group) {
+    const struct sg_geometry *geometry = &session->model->geometry;
+    const size_t first = ((size_t)layer * geometry->kv_head_count + group) * sg_key_rows(session->capacity);
+    const struct sg_cache *cache = &session->cache;
+    return (struct cache_part){cache->key_numbers + first * geometry->qk_head_dim,
+                               cache->value_numbers + first * geometry->v_head_dim, cache->key_units + first,
+                               cache->value_units + first};
+}
+
+/* The nearest whole number, halves away from zero, not beyond the limit; the limit for NaN. */
+static inline float round_within(float x, float limit) {
+    const float shifted = x + (x < 0.0f ? -0.5f : 0.5f);
+    const float capped = shifted < limit ? shifted : limit;
+    return capped > -limit ? capped : -limit;
+}
+
+static float checked_unit(float unit) { return unit >= SG_UNIT_MIN ? unit : 0.0f; }
+
+static float inverse_of(float unit) { return unit > 0.0f ? 1.0f / unit : 0.0f; }
+
+/* 8-bit numbers of one head of one position; returns their unit. */
+static float round_head(const float *x, size_t count, int8_t number[SG_HEAD_MAX]) {
+    const float unit = checked_unit(sg_largest_magnitude(x, count) * (1.0f / CACHE_MAX)), inverse = inverse_of(unit);
+    for (size_t i = 0; i < count; i++) number[i] = (int8_t)round_within(x[i] * inverse, CACHE_MAX);
+    return unit;
+}
+
+void sg_store_keys_fast(const struct sg_session *session, uint32_t layer, const float *keys, uint32_t count) {
+    const size_t groups = session->model->geometry.kv_head_count, width = session->model->geometry.qk_head_dim;
+    for (uint32_t t = 0; t < count; t++) {
+        const size_t position = session->now.position + t, column = position % SG_KEY_BLOCK;
+        for (size_t g = 0; g < groups; g++) {
+            const struct cache_part part = part_of(session, layer, g);
+            int8_t number[SG_HEAD_MAX], *to = part.keys + (position - column) * width + 2 * column;
+            part.key_units[position] = round_head(keys + (t * groups + g) * width, width, number);
+            for (size_t i = 0; i < width; i += 2, to += 2 * SG_KEY_BLOCK) memcpy(to, number + i, 2);
+        }
+    }
+}
+
+void sg_store_values_fast(const struct sg_session *session, uint32_t layer, const float *values, uint32_t count) {
+    const size_t groups = session->model->geometry.kv_head_count, width = session->model->geometry.v_head_dim;
+    for (uint32_t t = 0; t < count; t++) {
+        const size_t position = session->now.position + t, column = position % 2;
+        for (size_t g = 0; g < groups; g++) {
+            const struct cache_part part = part_of(session, layer, g);
+            int8_t number[SG_HEAD_MAX], *to = part.values + (position - column) * width + column;
+            part.value_units[position] = round_head(values + (t * groups + g) * width, width, number);
+            for (size_t i = 0; i < width; i++) to[2 * i] = number[i];
+        }
+    }
+}
+
+/* The unit at which `count` numbers have 16 bits and a product with a row of the cache stays within 32. */
+static float whole_unit(float largest, float sum) {
+    const float by_value = largest * (1.0f / WHOLE_MAX), by_sum = sum * (1.0f / WHOLE_SUM_MAX);
+    return checked_unit(by_value > by_sum ? by_value : by_sum);
+}
+
+static void round_whole(const float *x, size_t count, float unit, int16_t *out) {
+    const float inverse = inverse_of(unit);
+    for (size_t i = 0; i < count; i++) out[i] = (int16_t)round_within(x[i] * inverse, WHOLE_MAX);
+}
+
+/* A few tokens with the query heads of one key group: row t * heads + h. */
+struct rows {
+    const struct sg_session *session;
+    struct cache_part part;
+    size_t heads, count;
+    const struct sg_seen *seen; /* by token */
+    struct sg_span spans[2];    /* of all tokens together */
+    size_t span_count;
+};
+
+/* Scores of all rows with all keys in the spans. */
+static void find_scores(const struct rows *rows, const float *queries, size_t token_stride) {
+    const struct sg_work *work = &rows->session->work;
+    const size_t qk = rows->session->model->geometry.qk_head_dim, row_count = rows->heads * rows->count;
+    const size_t stride = sg_key_rows(rows->session->capacity);
+    const float scale = 1.0f / __builtin_sqrtf((float)qk);
+    for (size_t r = 0; r < row_count; r++) {
+        const float *query = queries + r / rows->heads * token_stride + r % rows->heads * qk;
+        float magnitudes = 0.0f;
+        for (size_t i = 0; i < qk; i++) magnitudes += query[i] < 0.0f ? -query[i] : query[i];
+        const float unit = whole_unit(sg_largest_magnitude(query, qk), magnitudes);
+        round_whole(query, qk, unit, work->queries + r * qk);
+        work->factors[r] = unit * scale;
+    }
+    for (size_t s = 0; s < rows->span_count; s++) {
+        for (size_t j = rows->spans[s].start; j < rows->spans[s].end; j += SG_KEY_BLOCK) {
+            int32_t *sums = work->sums; /* (row_count, 16) */
+            memset(sums, 0, row_count * SG_KEY_BLOCK * sizeof *sums);
+            sg_add_whole_sums(work->queries, row_count, qk, rows->part.keys + j * qk, qk / 2, SG_KEY_BLOCK, sums);
+            for (size_t r = 0; r < row_count; r++) {
+                const float factor = work->factors[r], *units = rows->part.key_units + j;
+                float *scores = work->scores + r * stride + j;
+                for (size_t i = 0; i < SG_KEY_BLOCK; i++) {
+                    scores[i] = (float)sums[r * SG_KEY_BLOCK + i] * (units[i] * factor);
+                }
+            }
+        }
+    }
+}
+
+/* Scores of one row to whole weights, each value's unit taken in; returns what their sums are to be multiplied by. */
+static float find_weights(const float *units, const struct sg_seen *seen, float *scores, int16_t *weights) {
+    struct sg_span spans[2];
+    const size_t span_count = sg_find_spans(seen, spans);
+    float top = SG_NO_SCORE, sum = 0.0f, largest = 0.0f, weight_sum = 0.0f;
+    sg_set_unseen(scores, seen, spans, span_count, SG_NO_SCORE);
+    for (size_t s = 0; s < span_count; s++) {
+        top = sg_largest(scores + spans[s].start, spans[s].end - spans[s].start, top);
+    }
+    for (size_t s = 0; s < span_count; s++) {
+        const size_t start = spans[s].start, end = spans[s].end;
+        for (size_t j = start; j < end; j++) scores[j] = sg_expf(scores[j] - top);
+        sum += sg_sum(scores + start, end - start);
+        for (size_t j = start; j < end; j++) scores[j] *= units[j];
+    }
+    sg_set_unseen(scores, seen, spans, span_count, 0.0f);
+    for (size_t s = 0; s < span_count; s++) {
+        const size_t start = spans[s].start, count = spans[s].end - start;
+        largest = sg_largest(scores + start, count, largest);
+        weight_sum += sg_sum(scores + start, count);
+    }
+    const float unit = whole_unit(largest, weight_sum);
+    for (size_t s = 0; s < span_count; s++) {
+        const size_t start = spans[s].start;
+        round_whole(scores + start, spans[s].end - start, unit, weights + start);
+    }
+    return unit / sum;
+}
+
+static void mix_rows(const struct rows *rows, float *out, size_t token_stride) {
+    const struct sg_work *work = &rows->session->work;
+    const size_t width = rows->session->model->geometry.v_head_dim, row_count = rows->heads * rows->count;
+    const size_t stride = sg_key_rows(rows->session->capacity);
+    for (size_t r = 0; r < row_count; r++) {
+        int16_t *weights = work->weights + r * stride;
+        for (size_t s = 0; s < rows->span_count; s++) {
+            const size_t start = rows->spans[s].start;
+            memset(weights + start, 0, (rows->spans[s].end - start) * sizeof *weights);
+        }
+        const struct sg_seen *seen = rows->seen + r / rows->heads;
+        work->factors[r] = find_weights(rows->part.value_units, seen, work->scores + r * stride, weights);
+    }
+    memset(work->sums, 0, row_count * width * sizeof *work->sums);
+    for (size_t s = 0; s < rows->span_count; s++) {
+        const size_t start = rows->spans[s].start, pairs = (rows->spans[s].end - start) / 2;
+        sg_add_whole_sums(work->weights + start, row_count, stride, rows->part.values + start * width, pairs, width,
+                          work->sums);
+    }
+    for (size_t r = 0; r < row_count; r++) {
+        float *to = out + r / rows->heads * token_stride + r % rows->heads * width;
+        for (size_t i = 0; i < width; i++) to[i] = (float)work->sums[r * width + i] * work->factors[r];
+    }
+}
+
+void sg_mix_fast(const struct sg_session *session, uint32_t layer, uint32_t count) {
+    const struct sg_model *model = session->model;
+    const struct sg_geometry *geometry = &model->geometry;
+    const size_t heads = geometry->head_count / geometry->kv_head_count;
+    for (uint32_t t = 0; t < count; t += SG_TOKENS_TOGETHER) {
+        const uint32_t together = count - t < SG_TOKENS_TOGETHER ? count - t : SG_TOKENS_TOGETHER;
+        struct sg_seen seen[SG_TOKENS_TOGETHER];
+        for (uint32_t k = 0; k < together; k++) {
+            seen[k] = sg_seen_by(session, layer, session->now.position + t + k);
+        }
+        struct rows rows = {.session = session, .heads = heads, .count = together, .seen = seen};
+        const struct sg_seen any = {seen[0].pinned, seen[0].first, seen[together - 1].last};
+        rows.span_count = sg_find_spans(&any, rows.spans);
+        for (size_t g = 0; g < geometry->kv_head_count; g++) {
+            rows.part = part_of(session, layer, g);
+            find_scores(&rows, session->work.q + t * model->q_dim + g * heads * geometry->qk_head_dim, model->q_dim);
+            mix_rows(&rows, session->work.mixed + t * model->out_dim + g * heads * geometry->v_head_dim,
+                     model->out_dim);
+        }
+    }
+}
