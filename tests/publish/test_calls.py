@@ -33,7 +33,8 @@ def test_a_keyword_that_is_not_enforced_is_named_with_its_path(base, home):
         require_callable(base, [replace(home, tools=tools)])
     assert str(caught.value) == (
         "home: tools: timer/parameters/properties/tags/uniqueItems: "
-        "cannot be enforced while a call is written; leave it out of the tool list or say it with keywords of docs/grammar.md"
+        "cannot be enforced while a call is written; "
+        "leave it out of the tool list or say it with keywords of docs/grammar.md"
     )
     assert caught.value.code == "grammar_unsupported"
 
