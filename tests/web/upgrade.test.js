@@ -166,6 +166,20 @@ test('without a connection there is no base, and the next try upgrades', async (
   assert.deepEqual([fetched(NEW_PARTS), upgrades().length], [0, 1]);
 });
 
+test('an engine that cannot be had is no fault of the upgrade', async () => {
+  const { engine } = NEW.manifest;
+  const caches = await keptFromOld();
+  const [entries] = caches.stores.values();
+  entries.delete([...entries.keys()].find((key) => key.endsWith(engine.sha256)));
+  const { family, network, upgrades, fetched } = await comeBack({ caches });
+  network.faults.set(engine.path, Array(6).fill(faults.status(404)));
+  assert.equal((await family.respond(['hi'])).envelope.error_code, 'part_missing');
+  assert.deepEqual([fetched(NEW_PARTS), upgrades()], [0, []]);
+  network.faults.clear();
+  assert.equal((await family.respond(['hi'])).envelope.text, 'hello');
+  assert.deepEqual([fetched(NEW_PARTS), fetched([PATCH])], [0, 1]);
+});
+
 test('an abort while the patch arrives is an abort, and the next try upgrades', async () => {
   const { family, network, fetched } = await comeBack();
   network.faults.set(PATCH.path, [faults.silent]);

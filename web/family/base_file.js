@@ -69,15 +69,17 @@ export class BaseFile {
    * @param {AbortSignal} signal
    */
   async prepare(signal) {
-    const { emit, site, source, withLock } = this.#options;
+    const { emit, engine, site, source, withLock } = this.#options;
     const upgrade = this.upgrade;
     if (!upgrade) return;
+    // Without an engine there is no answer at all: that is no fault of the upgrade.
+    const module = await untilAborted(engine.compiled(), signal);
     const fromSha256 = upgrade.from_sha256;
     try {
       await withLock(`saguaro-upgrade ${site} ${this.#spec.sha256}`, signal, async () => {
         await source.refresh(); // Another tab may have been faster.
         if (this.upgrade !== upgrade) return;
-        await this.#rebuild(upgrade, signal);
+        await this.#rebuild(module, upgrade, signal);
         emit({ type: 'upgrade', fromSha256, error: null });
       });
     } catch (reason) {
@@ -89,10 +91,9 @@ export class BaseFile {
     }
   }
 
-  /** @param {UpgradeSpec} upgrade @param {AbortSignal} signal */
-  async #rebuild(upgrade, signal) {
-    const { createWorker, engine, silenceMs } = this.#options;
-    const module = await untilAborted(engine.compiled(), signal);
+  /** @param {WebAssembly.Module} module @param {UpgradeSpec} upgrade @param {AbortSignal} signal */
+  async #rebuild(module, upgrade, signal) {
+    const { createWorker, silenceMs } = this.#options;
     throwIfAborted(signal);
     const channel = new Channel(createWorker('saguaro upgrade'), silenceMs);
     const hurry = () => channel.close(abortReason(signal));
