@@ -27,8 +27,8 @@ BUILD = Path(__file__).parents[1] / "engine" / "build.py"
 CHROMIUM = shutil.which("chromium") or "chromium"
 OFFICIAL_WORDS = "turn on the lamp in the kitchen and "
 """As in engine_host.js."""
-OFFICIAL_ANSWERS = ((2, 8), (14, 8), (2, 72))
-"""Repetitions of the words, and tokens at most: a short answer, one to a longer prompt, a longer one."""
+OFFICIAL_FEW, OFFICIAL_MANY = 8, 72
+"""Tokens at most of a short and of a longer answer."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def host_runners(
             runners |= _engine_runners(where, host, path, folder, ids, new_tokens)
             if official and read_container(path).header.generation == 2:
                 runners[f"{where} official"] = _official(
-                    where, host, path, folder, official, tokens_per_repeat
+                    where, host, path, folder, official, len(ids), tokens_per_repeat
                 )
             if onnx and isinstance(host, Chromium):
                 from bench.engine_onnx import onnx_runners  # heavy, and only where it is asked for
@@ -95,9 +95,20 @@ def _engine_runners(
 
 
 def _official(
-    where: str, host: Host, path: Path, folder: Path, official: str, tokens_per_repeat: int
+    where: str,
+    host: Host,
+    path: Path,
+    folder: Path,
+    official: str,
+    prompt_tokens: int,
+    tokens_per_repeat: int,
 ) -> Runner:
-    """It tells no times apart, so the differences of three answers are taken."""
+    """It tells no times apart, so the differences of three answers are taken.
+
+    A prompt can only be repeated words; it has about as many tokens as the others' prompt.
+    """
+    repeat = max(2, round(prompt_tokens / tokens_per_repeat))
+    answers = ((1, OFFICIAL_FEW), (repeat, OFFICIAL_FEW), (repeat, OFFICIAL_MANY))
     container = read_container(path)
     model, runtime = folder / "official.cact", folder / "needle2-runtime.mjs"
     # Of both tags that a file of this geometry can have, it reads the older one only.
@@ -106,15 +117,15 @@ def _official(
     shutil.copy(Path(official).with_name("needle2-runtime.js"), runtime)
     files = {"wasm": official, "runtime": str(runtime), "model": str(model)}
     host.ask({"open": "official", "name": f"{where} official", **files})
-    made = [0] * len(OFFICIAL_ANSWERS)
+    made = [0] * len(answers)
 
     def seconds() -> list[float]:
         found = []
-        for place, (repeat, new_tokens) in enumerate(OFFICIAL_ANSWERS):
+        for place, (times, new_tokens) in enumerate(answers):
             command = {
                 "run": "complete",
                 "name": f"{where} official",
-                "repeat": repeat,
+                "repeat": times,
                 "newTokens": new_tokens,
             }
             spent, answer = cpu_seconds(host, command)
@@ -124,8 +135,8 @@ def _official(
 
     def rates(best: Sequence[float]) -> tuple[float, float]:
         short, long, longer = best
-        per_token = (longer - short) / (made[2] - made[0])
-        prompt_tokens = tokens_per_repeat * (OFFICIAL_ANSWERS[1][0] - OFFICIAL_ANSWERS[0][0])
-        return prompt_tokens / (long - short - (made[1] - made[0]) * per_token), 1 / per_token
+        per_token = (longer - long) / (made[2] - made[1])
+        more_tokens = tokens_per_repeat * (repeat - 1)
+        return more_tokens / (long - short - (made[1] - made[0]) * per_token), 1 / per_token
 
     return Runner(seconds, rates)

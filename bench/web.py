@@ -24,7 +24,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from bench.engine import DEMO, PEER, TOOLS, needle_rs, query_of
+from bench.engine import DEMO, PEER, needle_rs, query_of
 from bench.pack import weigh
 from builder.cact.reader import read_container
 from builder.cact.sentencepiece_model import read_sentencepiece
@@ -48,6 +48,7 @@ id = "specialist"
 about = "a random adapter"
 cact = "0.003.cact"
 """
+TOOLS = '[{"name":"set_light","parameters":{"room":{"type":"string"},"on":{"type":"boolean"}}}]'
 FIRST_QUESTION = "what is a saguaro?"
 # Hot sampling: an answer that goes on, whatever the model was trained for.
 SAMPLING = {"temperature": 5, "top_p": 1, "top_k": 0, "seed": 7}
