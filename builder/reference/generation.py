@@ -43,6 +43,54 @@ class Generation:
     """What the confidence head makes of prompt and answer; None without one, or if the answer has no end."""
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What ends an answer besides its own words."""
+
+    max_new_tokens: int
+    capacity_tokens: int
+    """Of the session."""
+    stopped: Callable[[], bool] = never
+
+
+def decode(
+    model: Model,
+    session: Session,
+    limits: Limits,
+    sampling: Sampling,
+    *,
+    grammar: Grammar | None = None,
+    on_token: Callable[[int], None] = nobody,
+    on_logits: Callable[[NDArray[np.float32]], None] | None = None,
+) -> tuple[list[int], StopReason]:
+    """An answer to what the session holds: the ids that are kept, and why they end.
+
+    The last id is drawn and not appended.
+    """
+    token_ids: list[int] = []
+    if grammar is not None:
+        grammar.reset()
+    while not limits.stopped():
+        if on_logits is not None:
+            on_logits(session.logits())
+        room_tokens = min(
+            limits.max_new_tokens - len(token_ids), limits.capacity_tokens - session.position + 1
+        )
+        token_id = session.sample(sampling, grammar, room_tokens)
+        if token_id in (model.info.im_end_id, model.info.eos_id):
+            return token_ids, "stop"
+        token_ids.append(token_id)
+        if grammar is not None:
+            grammar.accept(token_id)
+        on_token(token_id)
+        if token_id == model.info.tool_call_close_id:
+            return token_ids, "stop"
+        if room_tokens == 1:
+            return token_ids, "length"
+        session.append([token_id])
+    return token_ids, "aborted"
+
+
 def generate(
     model: Model,
     prompt_ids: Sequence[int],
@@ -68,32 +116,12 @@ def generate(
     started = time.perf_counter()
     session.append(prompt_ids)
     prefilled = time.perf_counter()
-    token_ids: list[int] = []
     rows: list[NDArray[np.float32]] = []
-    if grammar is not None:
-        grammar.reset()
-    while True:
-        if stopped():
-            stop_reason: StopReason = "aborted"
-            break
-        if keep_logits:
-            rows.append(session.logits())
-        room_tokens = min(max_new_tokens - len(token_ids), capacity - session.position + 1)
-        token_id = session.sample(sampling, grammar, room_tokens)
-        if token_id in (model.info.im_end_id, model.info.eos_id):
-            stop_reason = "stop"
-            break
-        token_ids.append(token_id)
-        if grammar is not None:
-            grammar.accept(token_id)
-        on_token(token_id)
-        if token_id == model.info.tool_call_close_id:
-            stop_reason = "stop"
-            break
-        if len(token_ids) == max_new_tokens or session.position == capacity:
-            stop_reason = "length"
-            break
-        session.append([token_id])
+    limits = Limits(max_new_tokens, capacity, stopped)
+    listener = rows.append if keep_logits else None
+    token_ids, stop_reason = decode(
+        model, session, limits, sampling, grammar=grammar, on_token=on_token, on_logits=listener
+    )
     finished = time.perf_counter()
     logits = np.stack(rows) if keep_logits else None
     answer_ids = [*prompt_ids, *token_ids]
