@@ -78,7 +78,7 @@ class Conversation:
         stopped: Callable[[], bool] = never,
         on_token: Callable[[int], None] = nobody,
     ) -> Reply:
-        """Answer a turn of the user. Raises `SessionError`: empty_turn, context_full (nothing has changed)."""
+        """Answer a user's turn. Raises `SessionError`: empty_turn, context_full (nothing has changed)."""
         (query,) = clean_conversation([text])
         return self._answer(Turn(query), sampling or Sampling(), stopped, on_token)
 

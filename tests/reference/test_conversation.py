@@ -1,4 +1,4 @@
-"""Later turns and tool results in one cache: rendered as upstream's engine does, warm as cold, within room."""
+"""Later turns and tool results in one cache: rendered as upstream does, warm as cold, within their room."""
 
 from __future__ import annotations
 
