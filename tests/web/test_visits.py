@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from builder.publish.engine_file import read_engines
-from tests.publish.hostile_server import missing
+from tests.publish.hostile_server import Held, missing
 
 pytestmark = pytest.mark.browser
 
@@ -254,6 +254,26 @@ def test_downloads_can_be_made_ahead_and_deleted(visit, packed) -> None:
     chat.wait_for_state("base", "absent")
     page.wait_for_selector("#device-sum:has-text('Nothing yet.')")
     assert chat.ask("hello") != ""
+
+
+def test_deleting_everything_ends_downloading_everything(visit, server, packed) -> None:
+    visitor = visit()
+    visitor.allow(r"parts/.*ERR_ABORTED")
+    chat = visitor.open_chat()
+    page = chat.page
+    media, calendar = json.loads((packed / "family.json").read_bytes())["specialists"][2:]
+    held = Held()
+    server.on(media["delivery"]["parts"][0]["path"], held)
+    page.click("#download-all")
+    chat.wait_for_state("media", "downloading")
+    page.click("#delete-all")
+    page.click("#delete-all")
+    page.wait_for_selector("#device-sum:has-text('Nothing yet.')")
+    held.go_on.set()
+    chat.wait_for_state("media", "absent")
+    page.evaluate("new Promise((resolve) => requestAnimationFrame(resolve))")
+    assert requested(server, calendar["delivery"]["parts"][0]["path"]) == []
+    assert page.inner_text("#device-sum") == "Nothing yet."
 
 
 def test_stop_keeps_what_was_said(visit) -> None:
