@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import runpy
 import shutil
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from builder.cact.reader import read_container
 from builder.cact.writer import blobs_of, write_container
 from builder.runtime.engine import NUMERICS
 
-BUILD = Path(__file__).parents[1] / "engine" / "build.py"
+MODULES = Path(__file__).parents[1] / "builder" / "runtime"
 CHROMIUM = shutil.which("chromium") or "chromium"
 OFFICIAL_WORDS = "turn on the lamp in the kitchen and "
 """As in engine_host.js."""
@@ -57,14 +56,11 @@ def host_runners(
     official = os.environ.get("SAGUARO_OFFICIAL_WASM")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        build = runpy.run_path(str(BUILD))
-        for module in ("engine", "relaxed"):
-            build["compile_wasm"](folder / f"{module}.wasm", relaxed=module == "relaxed")
         runners: dict[str, Runner] = {}
         node = Path(sys.executable).with_name("node")
         for where, opened in (("node", node_host(node)), ("chromium", chromium_host(CHROMIUM))):
             host = stack.enter_context(opened)
-            runners |= _engine_runners(where, host, path, folder, ids, new_tokens)
+            runners |= _engine_runners(where, host, path, ids, new_tokens)
             if official and read_container(path).header.generation == 2:
                 runners[f"{where} official"] = _official(
                     where, host, path, folder, official, len(ids), tokens_per_repeat
@@ -76,18 +72,16 @@ def host_runners(
         yield runners
 
 
-def _engine_runners(
-    where: str, host: Host, path: Path, folder: Path, ids: list[int], new_tokens: int
-) -> dict[str, Runner]:
+def _engine_runners(where: str, host: Host, path: Path, ids: list[int], new_tokens: int) -> dict[str, Runner]:
     def seconds(name: str) -> tuple[float, float]:
         prefill, _ = cpu_seconds(host, {"run": "prefill", "name": name, "ids": ids})
         decode, _ = cpu_seconds(host, {"run": "decode", "name": name, "ids": ids, "newTokens": new_tokens})
         return prefill, prefill + decode
 
     runners = {}
-    for module, numerics in (("engine", "exact"), ("engine", "fast"), ("relaxed", "fast")):
-        name = f"{where} {numerics}" + (" relaxed" if module == "relaxed" else "")
-        opening = {"open": "engine", "wasm": str(folder / f"{module}.wasm"), "model": str(path)}
+    for module, numerics in (("engine", "exact"), ("engine", "fast"), ("engine_relaxed", "fast")):
+        name = f"{where} {numerics}" + (" relaxed" if module == "engine_relaxed" else "")
+        opening = {"open": "engine", "wasm": str(MODULES / f"{module}.wasm"), "model": str(path)}
         number = NUMERICS.index(numerics)
         host.ask({**opening, "name": name, "numerics": number, "capacity": len(ids) + new_tokens})
         runners[name] = Runner(partial(seconds, name), partial(prefill_and_whole, len(ids), new_tokens))

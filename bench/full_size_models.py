@@ -50,14 +50,11 @@ OTHERS = (0.3, 0.0)
 def write_models(folder: Path) -> list[Path]:
     """Write both files into `folder`, or keep what is there. Needs about 2 GB."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = {
-        "generation 2, 45 M": folder / "generation_2.cact",
-        "generation 3, 121 M": folder / "generation_3.cact",
-    }
-    for path, write in zip(paths.values(), (write_generation_2, write_generation_3), strict=True):
-        if not path.exists():
-            write(path)
-    return paths
+    writers = {"generation_2.cact": write_generation_2, "generation_3.cact": write_generation_3}
+    for name, write in writers.items():
+        if not (folder / name).exists():
+            write(folder / name)
+    return [folder / name for name in writers]
 
 
 def full_tokenizer() -> bytes:
