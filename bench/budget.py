@@ -75,6 +75,11 @@ def measure(exporter: BudgetExporter, family: Family, member: str, size: str, ex
     )
 
 
+def _exporter(family: Family) -> BudgetExporter:
+    exporters = Exporters(family)
+    return BudgetExporter(exporters.export(family.base, None), exporters, effort=DEFAULT_EFFORT)
+
+
 def demo_examples(member: str) -> list[Example]:
     """The member's turns in the demo's conversations."""
     conversations = json.loads((DEMO / "conversations.json").read_text("utf-8"))
@@ -111,7 +116,7 @@ def main() -> None:
     rows = []
     if arguments.members:
         family = load_family(DEMO / "family.toml")
-        exporter = BudgetExporter(family, Exporters(family), effort=DEFAULT_EFFORT)
+        exporter = _exporter(family)
         for member in arguments.members.split(","):
             for size in ("friendly", *filter(None, arguments.budgets.split(","))):
                 rows.append(measure(exporter, family, member, size, demo_examples(member)))
@@ -119,7 +124,7 @@ def main() -> None:
         from bench.full_size_sources import write_sources
 
         family = load_family(write_sources(arguments.full))
-        exporter = BudgetExporter(family, Exporters(family), effort=DEFAULT_EFFORT)
+        exporter = _exporter(family)
         rows += [measure(exporter, family, member.id, "friendly", []) for member in family.specialists]
     print(table(rows))
     if arguments.json:

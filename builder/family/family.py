@@ -46,6 +46,8 @@ class Member:
     cact: Path | None
     checkpoint: Path | None
     adapter: Path | None
+    budget: str | None = None
+    """A size or `patch-friendly`: the member is changed so that its patch is small (docs/budget.md)."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,7 @@ def _member(
         cact=_beside(path, table.cact),
         checkpoint=_beside(path, _checkpoint(path, settings, member_id, table)),
         adapter=_beside(path, table.adapter),
+        budget=None if isinstance(table, BaseTable) else table.budget,
     )
 
 

@@ -9,6 +9,7 @@ import argparse
 import hashlib
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -55,50 +56,58 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.family_command == "check":
         return _check(family, as_json=arguments.json)
     budget = budget_of(arguments)
-    if budget is not None:
-        return _export_budgeted(family, arguments.out, arguments.member, budget, as_json=arguments.json)
-    return _export(family, arguments.out, arguments.member, as_json=arguments.json)
+    members = family.members if arguments.member is None else (family.member(arguments.member),)
+    if budget is not None and arguments.member is None:
+        members = _adapted(family)
+    return _export(family, arguments.out, members, budget, as_json=arguments.json)
 
 
-def _export(family: Family, folder: Path, member_id: str | None, *, as_json: bool) -> int:
-    members = family.members if member_id is None else (family.member(member_id),)
+def _export(
+    family: Family, folder: Path, members: Sequence[Member], budget: Budget | None, *, as_json: bool
+) -> int:
+    """Plain members are written one by one; budgeted ones are all made before the first file is written."""
+    budgets = {member.id: budget or _own_budget(member) for member in members}
     check_places(family, members, folder)
+    for member in members if folder.is_dir() else []:
+        if budgets[member.id] is not None:
+            check_target(folder / f"{member.id}.patch", family.sources)
     exporters = Exporters(family)
+    budgeted = _budgeted(family, exporters, members, budgets)
     artifacts = []
     for member in members:
-        with _progress(member.id) as progress:
-            data = exporters.export(member, progress)
-        path = write_member(member, folder, data)
-        digest = hashlib.sha256(data).hexdigest()
-        print(artifact_line(path, len(data), digest), flush=True)
-        artifacts.append({"id": member.id, "path": str(path), "bytes": len(data), "sha256": digest})
-    print(f"family: exported {_count(len(artifacts), 'model')} to {folder}", file=sys.stderr)
+        if member.id in budgeted:
+            artifacts.append(_write_budgeted(budgeted[member.id], folder))
+        else:
+            artifacts.append(_write_plain(exporters, member, folder))
+    lossy = sum(made.lossy is not None for made in budgeted.values())
+    note = f", {lossy} of them lossy" if budgeted else ""
+    print(f"family: exported {_count(len(artifacts), 'model')} to {folder}{note}", file=sys.stderr)
     if as_json:
         print(json.dumps({"family": family.name, "models": artifacts}))
     return 0
 
 
-def _export_budgeted(
-    family: Family, folder: Path, member_id: str | None, budget: Budget, *, as_json: bool
-) -> int:
-    """The members that stand on an adapter, each with its patch; all are made before one is written."""
-    members = _adapted(family) if member_id is None else (family.member(member_id),)
-    patches = [folder / f"{member.id}.patch" for member in members]
-    check_places(family, members, folder)
-    for path in patches if folder.is_dir() else []:
-        check_target(path, family.sources)
-    exporter = BudgetExporter(family, Exporters(family), effort=DEFAULT_EFFORT)
-    made = [exporter.export(member, budget, _tell) for member in members]
-    artifacts = []
-    for item, path in zip(made, patches, strict=True):
-        artifacts.append(_write_budgeted(item, write_member(item.member, folder, item.data), path))
-    changed = sum(item.lossy is not None for item in made)
-    print(
-        f"family: exported {_count(len(made), 'model')} to {folder}, {changed} of them lossy", file=sys.stderr
-    )
-    if as_json:
-        print(json.dumps({"family": family.name, "models": artifacts}))
-    return 0
+def _own_budget(member: Member) -> Budget | None:
+    return None if member.budget is None else Budget.of(member.budget)
+
+
+def _budgeted(
+    family: Family, exporters: Exporters, members: Sequence[Member], budgets: dict[str, Budget | None]
+) -> dict[str, Budgeted]:
+    wanted = [(member, budget) for member in members if (budget := budgets[member.id]) is not None]
+    if not wanted:
+        return {}
+    exporter = BudgetExporter(exporters.export(family.base, None), exporters, effort=DEFAULT_EFFORT)
+    return {member.id: exporter.export(member, budget, _tell) for member, budget in wanted}
+
+
+def _write_plain(exporters: Exporters, member: Member, folder: Path) -> dict[str, object]:
+    with _progress(member.id) as progress:
+        data = exporters.export(member, progress)
+    path = write_member(member, folder, data)
+    digest = hashlib.sha256(data).hexdigest()
+    print(artifact_line(path, len(data), digest), flush=True)
+    return {"id": member.id, "path": str(path), "bytes": len(data), "sha256": digest}
 
 
 def _adapted(family: Family) -> tuple[Member, ...]:
@@ -108,7 +117,8 @@ def _adapted(family: Family) -> tuple[Member, ...]:
     return members
 
 
-def _write_budgeted(made: Budgeted, path: Path, patch_path: Path) -> dict[str, object]:
+def _write_budgeted(made: Budgeted, folder: Path) -> dict[str, object]:
+    path, patch_path = write_member(made.member, folder, made.data), folder / f"{made.member.id}.patch"
     write_whole(patch_path, made.patch)
     digest = hashlib.sha256(made.data).hexdigest()
     patch_digest = hashlib.sha256(made.patch).hexdigest()

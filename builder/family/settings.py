@@ -9,9 +9,10 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from builder.errors import FamilyError, plain_name, plain_text
+from builder.family.budget.size import check_budget
 from builder.files import read_regular
 
 MEMBER_ID = r"[a-z][a-z0-9_-]{0,31}"
@@ -32,6 +33,10 @@ the text around them."""
 
 class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+BudgetText = Annotated[str, AfterValidator(check_budget)]
+"""What the member's patch may cost, for which the member is changed (docs/budget.md)."""
 
 
 class FamilyTable(_Table):
@@ -86,6 +91,7 @@ class BaseTable(_AnsweringTable):
 class RouterTable(_ModelTable):
     """`[router]`; its tools are the specialists."""
 
+    budget: BudgetText | None = None
     context_turns: Annotated[int, Field(ge=0, le=64)] = 4
 
 
@@ -94,6 +100,7 @@ class SpecialistTable(_AnsweringTable):
 
     id: Annotated[str, Field(pattern=f"^{MEMBER_ID}$")]
     about: Annotated[Line, Field(min_length=1)]
+    budget: BudgetText | None = None
 
 
 class FamilySettings(_Table):

@@ -20,6 +20,7 @@ from builder.family.adapter import read_adapter
 from builder.family.export import Exporters
 from builder.family.family import Family, Member
 from builder.files import regular_size
+from builder.publish.budgeted import BudgetedMaker, Lossy
 from builder.publish.cache import Made, changed_meanwhile
 from builder.publish.canonical import DECIMALS_MAX, Json
 from builder.publish.compatible import require_changed, require_compatible, require_different
@@ -42,6 +43,8 @@ class Delivered:
     travels: Made
     changed_codes: float
     """Share of codes that differ from the base's; 0 for the base."""
+    lossy: Lossy = None
+    """The manifest's record of a member that a budget has changed."""
 
 
 class MemberMaker:
@@ -51,6 +54,10 @@ class MemberMaker:
         self._family, self._steps, self._patches, self._jobs = family, steps, patches, jobs
         self._exporters, self._opening = Exporters(family), threading.Lock()
         self._export_code: Json = sources_sha256("builder.family", "builder.cact")
+        self._budgeted = BudgetedMaker(
+            steps, self._exporters, self._opening, self._export_code, patches.effort
+        )
+        self._patched: dict[str, tuple[Made, Lossy]] = {}
 
     def deliver(self) -> list[Delivered]:
         """Every member in manifest order. Raises FamilyError for what cannot work before a patch is made."""
@@ -68,29 +75,44 @@ class MemberMaker:
 
     def _exports(self) -> list[Made]:
         """The base first and alone: it encodes the tensors that the others share with it."""
-        return [self._export(self._family.base), *self._each(self._export, self._family.members[1:])]
+        base = self._export(self._family.base)
+        return [base, *self._each(lambda member: self._export_other(member, base), self._family.members[1:])]
+
+    def _export_other(self, member: Member, base: Made) -> Made:
+        if member.budget is None:
+            return self._export(member)
+        ingredients = self._export_ingredients(member)
+        whole, patch, lossy = self._budgeted.make(
+            member, ingredients, base, lambda: self._require_unchanged(member, ingredients["files"])
+        )
+        self._patched[member.id] = patch, lossy
+        return whole
+
+    def _export_ingredients(self, member: Member) -> dict[str, Json]:
+        return {
+            "code": self._export_code,
+            "files": self._input_hashes(member),
+            "settings": self._family.settings.model_dump(mode="json", exclude=NOT_EXPORTED),
+        }
+
+    def _require_unchanged(self, member: Member, hashes: Json) -> None:
+        if self._input_hashes(member) != hashes:
+            raise changed_meanwhile(member.adapter or member.checkpoint or self._family.path)
 
     def _export(self, member: Member) -> Made:
         if member.cact is not None:
             data = read_container(member.cact).data
             return Made(member.cact, len(data), hashlib.sha256(data).hexdigest(), {})
-        hashes = self._input_hashes(member)
-        ingredients: Json = {
-            "step": "export",
-            "code": self._export_code,
-            "files": hashes,
-            "settings": self._family.settings.model_dump(mode="json", exclude=NOT_EXPORTED),
-        }
+        ingredients = self._export_ingredients(member)
 
         def make() -> tuple[bytes, dict[str, float]]:
             with self._opening:  # One checkpoint is read once, whoever comes first.
                 self._exporters.of(member)
             data = self._exporters.export(member, None)
-            if self._input_hashes(member) != hashes:
-                raise changed_meanwhile(member.adapter or member.checkpoint or self._family.path)
+            self._require_unchanged(member, ingredients["files"])
             return data, {}
 
-        return self._steps.once(f"export {member.id}", ingredients, make)
+        return self._steps.once(f"export {member.id}", {**ingredients, "step": "export"}, make)
 
     def _input_hashes(self, member: Member) -> dict[str, Json]:
         files = {
@@ -101,14 +123,18 @@ class MemberMaker:
         return {name: file_sha256(path) for name, path in files.items() if path is not None}
 
     def _patch(self, base_data: bytes, base: Made, member: Member, whole: Made) -> Delivered:
-        seed = read_adapter(member.adapter).seed if member.adapter else 0
-        step = f"patch {member.id}"
-        patch = self._patches.make(step, base.sha256, lambda: base_data, whole, adapter_seed=seed)
+        lossy: Lossy = None
+        if member.id in self._patched:
+            patch, lossy = self._patched[member.id]
+        else:
+            seed = read_adapter(member.adapter).seed if member.adapter else 0
+            step = f"patch {member.id}"
+            patch = self._patches.make(step, base.sha256, lambda: base_data, whole, adapter_seed=seed)
         changed_codes = patch.facts[CHANGED_CODES]
         if member.role == "specialist":
             require_changed(member.id, changed_codes)
         kind, travels = ("patch", patch) if patch.byte_count < whole.byte_count else ("whole", whole)
-        return Delivered(member, whole, kind, travels, round(changed_codes, DECIMALS_MAX))
+        return Delivered(member, whole, kind, travels, round(changed_codes, DECIMALS_MAX), lossy)
 
     def _each(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """`[work(item) for item in items]`, several at once; of many failures the first in order counts."""
@@ -123,7 +149,8 @@ class MemberMaker:
 
 def step_count(family: Family) -> int:
     """How many exports and patches a family takes."""
-    return sum(member.cact is None for member in family.members) + len(family.members) - 1
+    exports = sum(member.cact is None for member in family.members)
+    return exports + sum(member.budget is not None for member in family.members) + len(family.members) - 1
 
 
 def file_sha256(path: Path) -> str:

@@ -45,6 +45,7 @@ class MemberCost:
     delivered_bytes: int
     part_count: int
     changed_codes: float
+    is_lossy: bool
 
     @property
     def share(self) -> float:
@@ -199,6 +200,7 @@ def _cost(item: Delivered, parts: list[PartSource]) -> MemberCost:
         delivered_bytes=item.travels.byte_count,
         part_count=len(parts),
         changed_codes=item.changed_codes,
+        is_lossy=item.lossy is not None,
     )
 
 
@@ -261,6 +263,8 @@ def _entry(item: Delivered, parts: list[PartSource]) -> dict[str, Any]:
         entry["max_new_tokens"] = member.max_new_tokens
     if member.role == "specialist":
         entry["changed_codes"] = item.changed_codes
+    if item.lossy is not None:
+        entry["lossy"] = item.lossy
     return entry
 
 

@@ -22,7 +22,7 @@ class PatchMaker:
     """Makes patches with one effort; `modules_sha256` are the hashes of the modules that make and apply."""
 
     def __init__(self, steps: Steps, modules_sha256: list[str], effort: int) -> None:
-        self._steps, self._effort = steps, effort
+        self._steps, self.effort = steps, effort
         self._code: Json = [sources_sha256("builder.delta"), *modules_sha256]
 
     def make(
@@ -43,13 +43,13 @@ class PatchMaker:
             "code": self._code,
             "base": base_sha256,
             "target": target.sha256,
-            "effort": self._effort,
+            "effort": self.effort,
             "adapter_seed": adapter_seed,
         }
 
         def made() -> tuple[bytes, dict[str, float]]:
             base, wanted = read_base(), target.read()
-            patch = make_patch(base, wanted, effort=self._effort, adapter_seed=adapter_seed)
+            patch = make_patch(base, wanted, effort=self.effort, adapter_seed=adapter_seed)
             if apply_patch(base, patch) != wanted:
                 raise PatchError(f"{step}: the patch maker made one that does not give the model back")
             return patch, {CHANGED_CODES: changed_code_share(base, wanted)}

@@ -57,6 +57,7 @@ def report_document(report: Report) -> dict[str, object]:
                 "delivered_bytes": cost.delivered_bytes,
                 "share": round(cost.share, 4),
                 "changed_codes": cost.changed_codes,
+                "lossy": cost.is_lossy,
                 "parts": cost.part_count,
             }
             for cost in report.members
@@ -94,7 +95,7 @@ def report_document(report: Report) -> dict[str, object]:
 def _row(cost: MemberCost) -> tuple[str, ...]:
     return (
         cost.id,
-        cost.kind,
+        f"{cost.kind}, lossy" if cost.is_lossy else cost.kind,
         f"{cost.whole_bytes:,}",
         f"{cost.delivered_bytes:,}",
         f"{cost.share:.1%}",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +25,7 @@ from builder.family.budget.search import first_that_fits, step_points, trade_poi
 from builder.family.budget.size import parse_size
 from builder.family.export import Exporters, export_member
 from builder.family.family import Family, load_family
+from builder.publish.manifest import read_manifest
 from builder.reference.generation import generate
 from builder.reference.prompts import PromptTemplate, fit_prompt
 from builder.reference.session import ReferenceModel
@@ -51,7 +54,7 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> Family:
 
 @pytest.fixture(scope="module")
 def exporter(family: Family) -> BudgetExporter:
-    return BudgetExporter(family, Exporters(family), effort=1)
+    return BudgetExporter(export_member(family, "base"), Exporters(family), effort=1)
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +191,7 @@ def test_a_random_family_of_upstream_gets_small_patches(tmp_path, upstream_files
         f'[[specialists]]\nid = "tuned"\nabout = "t"\nadapter = "{upstream_files.adapter}"\n'
     )
     family = load_family(tmp_path / "family.toml")
-    exporter = BudgetExporter(family, Exporters(family), effort=1)
+    exporter = BudgetExporter(export_member(family, "base"), Exporters(family), effort=1)
     made = exporter.export(family.member("tuned"), Budget(None))
     assert apply_patch(exporter.base, made.patch) == made.data
     assert 2 * len(made.patch) < made.plain_patch_bytes
@@ -342,3 +345,40 @@ def test_options_that_make_no_sense_are_refused(capsys, family, tmp_path, words,
     assert code == 2
     assert sentence in err
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.slow
+def test_a_packed_family_says_which_member_is_lossy(capsys, family, tmp_path):
+    text = family.path.read_text().replace('about = "lights"', 'about = "lights"\nbudget = "patch-friendly"')
+    text = text.replace("max_new_tokens = 8", "max_new_tokens = 64")
+    (tmp_path / "family.toml").write_text(text)
+    places = ("--out", tmp_path / "site", "--cache", tmp_path / "cache")
+    assert main(["pack", str(tmp_path / "family.toml"), *map(str, places)]) == 0
+    first = capsys.readouterr().out
+    assert re.search(r"^home +patch, lossy ", first, re.MULTILINE)
+    manifest = read_manifest((tmp_path / "site" / "family.json").read_bytes())
+    lossy = manifest.specialists[0].lossy
+    assert lossy is not None
+    assert (lossy.mode, lossy.budget_bytes) == ("zero-residual", None)
+    assert lossy.gain == pytest.approx(1, abs=0.01)
+    assert main(["verify", str(tmp_path / "site")]) == 0
+    capsys.readouterr()
+    assert main(["pack", str(tmp_path / "family.toml"), *map(str, places), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert again["steps"]["made"] == []
+    assert [member["lossy"] for member in again["members"]] == [False, True]
+    words = ("--out", tmp_path / "out", "--member", "home")
+    assert command(capsys, tmp_path / "family.toml", *words)[0] == 0
+    assert (
+        hashlib.sha256((tmp_path / "out" / "home.cact").read_bytes()).hexdigest()
+        == manifest.specialists[0].sha256
+    )
+
+
+@pytest.mark.parametrize("budget", ["small", "0", "3GB", ""])
+def test_a_bad_budget_in_the_family_file_is_refused(family, tmp_path, budget):
+    text = family.path.read_text().replace('about = "lights"', f'about = "lights"\nbudget = "{budget}"')
+    (tmp_path / "family.toml").write_text(text)
+    with pytest.raises(FamilyError, match=r"specialists\.0\.budget: .* is no size") as refused:
+        load_family(tmp_path / "family.toml")
+    assert refused.value.code == "bad_family"

@@ -23,9 +23,10 @@ from builder.family.budget.search import (
     step_points,
     trade_points,
 )
+from builder.family.budget.size import PATCH_FRIENDLY, parse_size
 from builder.family.budget.wanted import WantedChange, rotated, wanted_changes
 from builder.family.export import CheckpointExporter, Exporters
-from builder.family.family import Family, Member
+from builder.family.family import Member
 
 ZERO_RESIDUAL, RATE_DISTORTION = "zero-residual", "rate-distortion"
 DECIMALS = 4
@@ -42,6 +43,11 @@ class Budget:
     max_kl: float | None = None
     min_exact_match: float | None = None
     examples: tuple[Example, ...] = ()
+
+    @classmethod
+    def of(cls, text: str) -> Budget:
+        """As `family.toml` has it."""
+        return cls(None if text == PATCH_FRIENDLY else parse_size(text))
 
 
 @dataclass(frozen=True)
@@ -73,9 +79,9 @@ class Budgeted:
 class BudgetExporter:
     """The base once, and members against it."""
 
-    def __init__(self, family: Family, exporters: Exporters, *, effort: int) -> None:
+    def __init__(self, base: bytes, exporters: Exporters, *, effort: int) -> None:
         self._exporters, self._effort = exporters, effort
-        self._base = read_container(exporters.export(family.base, None))
+        self._base = read_container(base)
 
     @property
     def base(self) -> bytes:

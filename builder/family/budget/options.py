@@ -15,8 +15,6 @@ from builder.family.budget.evaluate import read_examples
 from builder.family.budget.export import Budget, Budgeted, Lossy
 from builder.family.budget.size import parse_size
 
-PATCH_FRIENDLY = "patch-friendly"
-
 
 def add_budget_arguments(parser: argparse.ArgumentParser) -> None:
     """`--budget` or `--patch-friendly`, and the limits that go with either."""

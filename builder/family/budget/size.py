@@ -5,8 +5,17 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
+PATCH_FRIENDLY = "patch-friendly"
+"""Instead of a size: the point that suits most members."""
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "KIB": 2**10, "MIB": 2**20}
 _SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?([KM]?I?B)?", re.IGNORECASE)
+
+
+def check_budget(text: str) -> str:
+    """A budget as `family.toml` has it: a size or `patch-friendly`. Raises `ValueError`."""
+    if text != PATCH_FRIENDLY:
+        parse_size(text)
+    return text
 
 
 def parse_size(text: str) -> int:
