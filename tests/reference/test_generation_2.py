@@ -36,6 +36,10 @@ VARIANTS = {
         | {"v_head_dim": 32, "engram_table_count": 3, "orders": (1, 2, 4), "lane_count": 3},
         {},
     ),
+    "no memory but keys and values": (
+        {"orders": (1,), "engram_table_count": 1, "engram_conv_taps": 1, "layer_count": 2, "sites": (1,)},
+        {},
+    ),
     "no window": ({"kv_window": 0, "sites": ()}, {}),
 }
 """What differs from `HEADER`, and the widths of codes."""
