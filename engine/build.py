@@ -46,14 +46,22 @@ SMALL = {
     *("patch_container", "patch_cq", "patch_fit_basis", "patch_fit_matrix", "patch_fit_quantise"),
     *("patch_make", "patch_match", "patch_parts", "rebuild_fields"),
     *(
+        "grammar_disjoint",
         "grammar_finish",
+        "grammar_flat",
         "grammar_json",
+        "grammar_nodes",
         "grammar_number",
+    ),
+    *(
         "grammar_pattern",
+        "grammar_prepare",
+        "grammar_regex",
         "grammar_schema",
         "grammar_step",
+        "grammar_tokens",
     ),
-    *("grammar_tokens",),
+    "grammar_types",
 }
 # Files that read `__wasm_relaxed_simd__`; all others are the same in both modules.
 RELAXED = {"fixed_simd", "product_relaxed", "product_simd"}

@@ -1,8 +1,9 @@
 /* The grammar of tool calls: declared tools, compiled into a pushdown automaton over bytes (docs/grammar.md).
  *
  * Owns: the shape of the compiled grammar, of a place in it, and the limits of both. The files: grammar_json.c reads the
- * tools' text, grammar_schema.c compiles it, grammar_pattern.c its regular expressions, grammar_number.c its bounds;
- * grammar_step.c takes a byte, grammar_finish.c writes the shortest end, grammar_tokens.c turns bytes into ids.
+ * tools' text, grammar_schema.c compiles it, grammar_regex.c its regular expressions; grammar_step.c takes a byte,
+ * grammar_number.c one of a number, grammar_pattern.c a character of a pattern; grammar_finish.c writes the shortest
+ * end, which grammar_prepare.c measures; grammar_tokens.c turns bytes into ids.
  * Knows nothing of: logits, prompts, when an answer ends. */
 #ifndef SG_GRAMMAR_H
 #define SG_GRAMMAR_H
@@ -184,8 +185,10 @@ struct sg_schema_sizes sg_schema_sizes(const struct sg_json_counts *counts, size
 int sg_schema_compile(struct sg_grammar *grammar, const uint8_t *text, const struct sg_json *values,
                       const struct sg_json_counts *counts, uint16_t *node_of_value, struct sg_error *error);
 
-/* grammar_pattern.c: SG_STATUS_OK, GRAMMAR_UNSUPPORTED or GRAMMAR_LIMIT. `text` is the decoded expression. */
+/* grammar_regex.c: SG_STATUS_OK, GRAMMAR_UNSUPPORTED or GRAMMAR_LIMIT. `text` is the decoded expression. */
 int sg_pattern_compile(struct sg_grammar *grammar, const uint8_t *text, uint32_t byte_count);
+
+/* grammar_pattern.c */
 /* The positions that characters of `low` to `high` lead to and from which the end lies within the window. */
 struct sg_positions sg_pattern_next(const struct sg_grammar *grammar, const struct sg_pattern *pattern,
                                     const struct sg_frame *frame, uint32_t low, uint32_t high, struct sg_window window);
@@ -253,6 +256,13 @@ uint32_t sg_grammar_fill(struct sg_grammar *grammar, uint32_t room);
 /* grammar_finish.c: the shortest end of a thread's text, and of a value. */
 void sg_finish_thread(const struct sg_grammar *grammar, const struct sg_thread *thread, struct sg_text *text);
 void sg_finish_value(const struct sg_grammar *grammar, uint32_t node, struct sg_text *text);
+
+/* grammar_prepare.c */
+uint32_t sg_finish_add(uint32_t a, uint32_t b); /* SG_NONE stays so; no more than any room */
+/* Bytes of the literal from `at` on, and of the shortest value behind it. */
+uint32_t sg_finish_literal_cost(const struct sg_grammar *grammar, uint32_t literal, uint32_t at);
+/* The cheapest of the literals low .. high from byte `at` on, the first of equals; SG_NONE if none has an end. */
+uint32_t sg_finish_cheapest(const struct sg_grammar *grammar, uint32_t low, uint32_t high, uint32_t at);
 /* Fills in bytes, need, shortest, live and reach of all nodes; GRAMMAR_LIMIT if a place could need too much. */
 int sg_finish_prepare(struct sg_grammar *grammar);
 
