@@ -3,11 +3,13 @@
  *   driver make BASE TARGET PATCH EFFORT
  *   driver rebuild BASE PATCH TARGET CHUNK   inputs in pieces of CHUNK bytes
  *   driver fuzz BASE PATCH COUNT             damaged and resealed patches; every one must be refused
+ *   driver seed make|rebuild FILE            one input of a fuzzed surface (tests/fuzz)
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../fuzz/targets.h"
 #include "saguaro.h"
 
 struct bytes {
@@ -130,6 +132,13 @@ static int fuzz(char **words) {
     return accepted != 0;
 }
 
+static int seed(char **words) {
+    const struct bytes input = read_file(words[3]);
+    (strcmp(words[2], "make") ? fuzz_rebuild : fuzz_make)(input.data, input.count);
+    free(input.data);
+    return 0;
+}
+
 int main(int count, char **words) {
     if (count == 6 && !strcmp(words[1], "make"))
         return make(words);
@@ -137,5 +146,7 @@ int main(int count, char **words) {
         return apply(words);
     if (count == 5 && !strcmp(words[1], "fuzz"))
         return fuzz(words);
+    if (count == 4 && !strcmp(words[1], "seed"))
+        return seed(words);
     return 2;
 }

@@ -11,17 +11,20 @@ import pytest
 from builder.delta import apply_patch, make_patch
 from tests.delta.golden_patches import FOLDER, pairs
 from tests.delta.test_guided import HOSTILE, HOSTILE_BASE, HOSTILE_TARGET
+from tests.fuzz.make_seeds import SEEDS, seeds
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "engine"))
 import build
 
+FUZZ = Path(__file__).parents[1] / "fuzz"
 GOLDEN = sorted(path.stem for path in FOLDER.glob("*.patch"))
 
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("native") / "driver"
-    return build.compile_native(program, [Path(__file__).with_name("native_driver.c")])
+    sources = (Path(__file__).with_name("native_driver.c"), *sorted(FUZZ.glob("fuzz_*.c")))
+    return build.compile_native(program, sources)
 
 
 def _run(driver: Path, *words: object) -> None:
@@ -69,3 +72,14 @@ def test_damaged_patches_are_refused_without_a_finding_of_the_sanitizers(
     _run(driver, "fuzz", tmp_path / "base", tmp_path / "patch", 300)
     for name in GOLDEN:
         _run(driver, "fuzz", FOLDER / f"{name}.base.cact", FOLDER / f"{name}.patch", 300)
+
+
+def test_the_checked_in_seeds_are_those_that_the_script_writes() -> None:
+    found = {str(path.relative_to(SEEDS)): path.read_bytes() for path in SEEDS.rglob("*") if path.is_file()}
+    assert found == seeds()
+
+
+@pytest.mark.slow
+def test_every_seed_of_the_fuzzers_runs_without_a_finding(driver: Path) -> None:
+    for name in seeds():
+        _run(driver, "seed", name.split("/")[0], SEEDS / name)
