@@ -77,7 +77,7 @@ static void lay_out_work(const struct sg_model *model, uint64_t block, struct sg
     work->operand = take_fixed(arena, block, most(most(d, model->out_dim), model->engram_dim));
     const uint64_t looked_up = model->engram_dim + sg_padded(g->engram_sub_dim);
     work->row = take_floats(arena, most(most(lanes * d, model->out_dim), most(looked_up, sg_padded((size_t)d))));
-    work->raw = take_floats(arena, (sg_tap_reach(g) + block) * widest);
+    work->raw = take_floats(arena, sg_tap_reach(g) ? (sg_tap_reach(g) + block) * widest : 0);
     work->q = take_floats(arena, block * model->q_dim);
     work->kv = take_floats(arena, block * most(model->k_dim, model->v_dim));
     work->gate = take_floats(arena, block * most(model->out_dim, d));

@@ -29,7 +29,7 @@ struct sg_work {
     float *hidden;     /* (B, D) the layer's own residual stream */
     struct sg_fixed operand; /* (B, max(D, H V, E)) of the next product */
     float *row;        /* (max(N D, H V, E + padded row of a table, padded D),) one token on its way to fixed point */
-    float *raw;        /* (R + B, max(q_dim, k_dim, v_dim)) */
+    float *raw;        /* (R + B, max(q_dim, k_dim, v_dim)); nothing without taps */
     float *q;          /* (B, q_dim) */
     float *kv;         /* (B, max(k_dim, v_dim)) */
     float *gate;       /* (B, max(H V, D)) */

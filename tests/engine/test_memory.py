@@ -24,16 +24,9 @@ GENERATION_2 = replace(
 )
 GENERATION_3 = replace(
     GENERATION_2,
-    **{
-        "tag": TAG_84,
-        "d_model": 768,
-        "head_count": 12,
-        "kv_head_count": 2,
-        "layer_count": 20,
-        "hada_n": 1024,
-    },
-    **{"hada_n": 1024, "qk_head_dim": 48, "sliding_window": 1024, "global_mask": 0x84210, "qkv_conv_taps": 3},
-    **{"engram_slots": 18432, "engram_table_count": 6, "sites": (3, 7, 11, 15, 19)},
+    **{"tag": TAG_84, "d_model": 768, "head_count": 12, "kv_head_count": 2, "layer_count": 20},
+    **{"hada_n": 1024, "qk_head_dim": 48, "sliding_window": 1024, "global_mask": 0x84210},
+    **{"qkv_conv_taps": 3, "engram_slots": 18432, "engram_table_count": 6, "sites": (3, 7, 11, 15, 19)},
 )
 
 
