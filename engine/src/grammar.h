@@ -32,7 +32,8 @@
 
 /* ---- The tools' text (grammar_json.c) ---- */
 
-enum sg_json_kind { SG_JSON_NULL, SG_JSON_FALSE, SG_JSON_TRUE, SG_JSON_NUMBER, SG_JSON_STRING, SG_JSON_ARRAY, SG_JSON_OBJECT };
+enum sg_json_kind { SG_JSON_NULL, SG_JSON_FALSE, SG_JSON_TRUE, SG_JSON_NUMBER, SG_JSON_STRING, SG_JSON_ARRAY,
+                   SG_JSON_OBJECT };
 
 /* Values in the order of the text; members of an object are a string and a value each. */
 struct sg_json {
@@ -198,8 +199,8 @@ uint32_t sg_pattern_shortest(const struct sg_grammar *grammar, const struct sg_p
                              const struct sg_frame *frame, uint32_t low, uint32_t high, struct sg_window window);
 
 /* How near the character leads to an end: the way of the best position, and that position, in one number to compare. */
-uint32_t sg_pattern_way(const struct sg_grammar *grammar, const struct sg_pattern *pattern, const struct sg_frame *frame,
-                        uint32_t character, struct sg_window window);
+uint32_t sg_pattern_way(const struct sg_grammar *grammar, const struct sg_pattern *pattern,
+                        const struct sg_frame *frame, uint32_t character, struct sg_window window);
 
 static inline bool sg_positions_any(const struct sg_positions *set) { return (set->bits[0] | set->bits[1]) != 0; }
 

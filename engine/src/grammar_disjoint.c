@@ -3,7 +3,8 @@
 
 #define DEPTH_MAX 8u /* of the look into them */
 
-static bool choice_is_disjoint(const struct sg_compiler *c, const struct sg_node *choice, uint16_t other, uint32_t depth) {
+static bool choice_is_disjoint(const struct sg_compiler *c, const struct sg_node *choice, uint16_t other,
+                               uint32_t depth) {
     if (choice->first == SG_NONE) return false; /* still being compiled */
     for (uint32_t i = 0; i < choice->count; i++) {
         if (!sg_schema_are_disjoint(c, c->grammar->choices[choice->first + i], other, depth + 1)) return false;
@@ -12,7 +13,8 @@ static bool choice_is_disjoint(const struct sg_compiler *c, const struct sg_node
 }
 
 /* Whether no object is one of both: one needs a name that the other has not, or both need one with other values. */
-static bool objects_are_disjoint(const struct sg_compiler *c, const struct sg_node *a, const struct sg_node *b, uint32_t depth) {
+static bool objects_are_disjoint(const struct sg_compiler *c, const struct sg_node *a, const struct sg_node *b,
+                                 uint32_t depth) {
     const struct sg_literal *literals = c->grammar->literals;
     const uint8_t *bytes = c->grammar->literal_bytes;
     for (uint32_t i = 0; i < a->count; i++) {
@@ -21,11 +23,14 @@ static bool objects_are_disjoint(const struct sg_compiler *c, const struct sg_no
         uint32_t k = 0;
         for (; k < b->count; k++) {
             const struct sg_literal *other = &literals[b->first + k];
-            if (other->byte_count == name->byte_count && memcmp(bytes + other->start, bytes + name->start, name->byte_count) == 0) break;
+            if (other->byte_count == name->byte_count &&
+                memcmp(bytes + other->start, bytes + name->start, name->byte_count) == 0) break;
         }
         if (k == b->count && b->child == SG_NO_NODE) return true;
         if (k == b->count || !(b->required >> k & 1)) continue;
-        if (sg_schema_are_disjoint(c, (uint16_t)name->node, (uint16_t)literals[b->first + k].node, depth + 1)) return true;
+        if (sg_schema_are_disjoint(c, (uint16_t)name->node, (uint16_t)literals[b->first + k].node, depth + 1)) {
+            return true;
+        }
     }
     return false;
 }

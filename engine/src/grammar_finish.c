@@ -40,7 +40,9 @@ static void put_character(struct sg_text *text, uint32_t character) {
     } else {
         const uint32_t need = character < 0x800 ? 2 : character < 0x10000 ? 3 : 4;
         put_byte(text, (uint8_t)((0xf00u >> need) | (character >> 6 * (need - 1))));
-        for (uint32_t left = need - 1; left > 0; left--) put_byte(text, (uint8_t)(0x80 | (character >> 6 * (left - 1) & 0x3f)));
+        for (uint32_t left = need - 1; left > 0; left--) {
+            put_byte(text, (uint8_t)(0x80 | (character >> 6 * (left - 1) & 0x3f)));
+        }
     }
 }
 
@@ -123,16 +125,16 @@ static void finish_array(const struct sg_grammar *grammar, const struct sg_node 
 }
 
 /* The first of the names that fit and are still required, else SG_NONE. */
-static uint32_t required_name(const struct sg_grammar *grammar, const struct sg_node *node, const struct sg_frame *frame,
-                              uint32_t depth) {
+static uint32_t required_name(const struct sg_grammar *grammar, const struct sg_node *node,
+                              const struct sg_frame *frame, uint32_t depth) {
     for (uint32_t i = frame->low; i < frame->high; i++) {
         if (node->required >> (i - node->first) & 1 && sg_is_usable(grammar, frame, i, depth)) return i;
     }
     return SG_NONE;
 }
 
-static void finish_name(const struct sg_grammar *grammar, const struct sg_node *node, struct sg_frame *frame, uint32_t name,
-                        struct sg_text *text) {
+static void finish_name(const struct sg_grammar *grammar, const struct sg_node *node, struct sg_frame *frame,
+                        uint32_t name, struct sg_text *text) {
     finish_literal(grammar, name, frame->at, text);
     frame->set[0] |= (uint64_t)1 << (name - node->first);
 }
@@ -270,5 +272,7 @@ void sg_finish_value(const struct sg_grammar *grammar, uint32_t node, struct sg_
 }
 
 void sg_finish_thread(const struct sg_grammar *grammar, const struct sg_thread *thread, struct sg_text *text) {
-    for (uint32_t depth = thread->depth; depth > 0; depth--) finish_frame(grammar, &thread->frames[depth - 1], depth, text);
+    for (uint32_t depth = thread->depth; depth > 0; depth--) {
+        finish_frame(grammar, &thread->frames[depth - 1], depth, text);
+    }
 }

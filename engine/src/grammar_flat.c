@@ -72,7 +72,9 @@ void sg_schema_flatten(struct sg_compiler *c) {
         if (grammar->nodes[head->node].kind != SG_CHOICE) continue;
         const struct sg_node shared = grammar->nodes[head->node];
         const uint16_t own = sg_schema_choice(c, &nowhere);
-        for (uint32_t k = 0; k < shared.count; k++) sg_schema_add_choice(c, own, grammar->choices[shared.first + k], &nowhere);
+        for (uint32_t k = 0; k < shared.count; k++) {
+            sg_schema_add_choice(c, own, grammar->choices[shared.first + k], &nowhere);
+        }
         keep_objects(grammar, &grammar->nodes[own]);
         head->node = own;
     }
@@ -106,7 +108,9 @@ void sg_schema_check(struct sg_compiler *c) {
         const struct sg_literal *head = &grammar->literals[call->first + i];
         const struct sg_node *node = &grammar->nodes[head->node];
         if (node->bytes == SG_NONE) fail_tool(c, SG_STATUS_GRAMMAR_EMPTY, head);
-        else if (node->live > SG_THREADS_MAX || node->need + 2u > SG_FRAMES_MAX) fail_tool(c, SG_STATUS_GRAMMAR_LIMIT, head);
+        else if (node->live > SG_THREADS_MAX || node->need + 2u > SG_FRAMES_MAX) {
+            fail_tool(c, SG_STATUS_GRAMMAR_LIMIT, head);
+        }
     }
     if (c->status == SG_STATUS_OK && prepared != SG_STATUS_OK) {
         c->status = sg_fail(c->error, SG_STATUS_GRAMMAR_LIMIT, "tools", 0, 0, SG_THREADS_MAX);

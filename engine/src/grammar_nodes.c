@@ -65,7 +65,9 @@ static uint32_t commit(struct sg_compiler *c, uint32_t byte_count) {
     return start;
 }
 
-uint8_t *sg_schema_free_bytes(const struct sg_compiler *c) { return c->grammar->literal_bytes + c->grammar->literal_byte_count; }
+uint8_t *sg_schema_free_bytes(const struct sg_compiler *c) {
+    return c->grammar->literal_bytes + c->grammar->literal_byte_count;
+}
 
 int sg_schema_compare(const struct sg_grammar *grammar, uint32_t a, uint32_t b) {
     const struct sg_literal *x = &grammar->literals[a], *y = &grammar->literals[b];
@@ -126,7 +128,8 @@ uint16_t sg_schema_choice(struct sg_compiler *c, const struct sg_trail *trail) {
 }
 
 uint16_t sg_schema_string_node(struct sg_compiler *c, const struct sg_trail *trail) {
-    return sg_schema_node(c, (struct sg_node){.kind = SG_STRING, .starts = SG_START_STRING, .max = SG_NONE, .pattern = SG_NONE}, trail);
+    const struct sg_node node = {.kind = SG_STRING, .starts = SG_START_STRING, .max = SG_NONE, .pattern = SG_NONE};
+    return sg_schema_node(c, node, trail);
 }
 
 uint16_t sg_schema_number_node(struct sg_compiler *c, const struct sg_trail *trail) {
@@ -153,7 +156,8 @@ void sg_schema_common(struct sg_compiler *c, const struct sg_trail *trail) {
 }
 
 /* Place of the text in a table of names, or SG_NONE. */
-uint32_t sg_schema_in_list(const struct sg_compiler *c, uint32_t value, const char *names, uint32_t count, uint32_t width) {
+uint32_t sg_schema_in_list(const struct sg_compiler *c, uint32_t value, const char *names, uint32_t count,
+                           uint32_t width) {
     for (uint32_t i = 0; i < count; i++) {
         if (sg_json_is(c->text, &c->values[value], names + i * width)) return i;
     }

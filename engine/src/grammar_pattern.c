@@ -1,14 +1,17 @@
 /* A pattern's automaton at work: which characters may come next, and which is nearest to the end. */
 #include "grammar.h"
 
-static bool has(const struct sg_positions *set, uint32_t position) { return set->bits[position / 64] >> position % 64 & 1; }
+static bool has(const struct sg_positions *set, uint32_t position) {
+    return set->bits[position / 64] >> position % 64 & 1;
+}
 
 static void unite(struct sg_positions *to, const struct sg_positions *from) {
     for (uint32_t i = 0; i < SG_POSITIONS_MAX / 64; i++) to->bits[i] |= from->bits[i];
 }
 
 /* The smallest of the position's characters from `low` to `high`, or SG_NONE. */
-static uint32_t smallest(const struct sg_grammar *grammar, const struct sg_position *position, uint32_t low, uint32_t high) {
+static uint32_t smallest(const struct sg_grammar *grammar, const struct sg_position *position, uint32_t low,
+                         uint32_t high) {
     uint32_t best = SG_NONE;
     for (uint32_t i = 0; i < position->range_count; i++) {
         const struct sg_range range = grammar->ranges[position->first_range + i];
@@ -40,7 +43,8 @@ static uint32_t way(const struct sg_position *position, struct sg_window window)
 }
 
 struct sg_positions sg_pattern_next(const struct sg_grammar *grammar, const struct sg_pattern *pattern,
-                                    const struct sg_frame *frame, uint32_t low, uint32_t high, struct sg_window window) {
+                                    const struct sg_frame *frame, uint32_t low, uint32_t high,
+                                    struct sg_window window) {
     struct sg_positions next = candidates(grammar, pattern, frame);
     for (uint32_t i = 0; i < pattern->count; i++) {
         if (!has(&next, i)) continue;
@@ -75,9 +79,10 @@ uint32_t sg_pattern_shortest(const struct sg_grammar *grammar, const struct sg_p
     return best == SG_NONE ? SG_NONE : smallest(grammar, &grammar->positions[pattern->first + best], low, high);
 }
 
-uint32_t sg_pattern_way(const struct sg_grammar *grammar, const struct sg_pattern *pattern, const struct sg_frame *frame,
-                        uint32_t character, struct sg_window window) {
+uint32_t sg_pattern_way(const struct sg_grammar *grammar, const struct sg_pattern *pattern,
+                        const struct sg_frame *frame, uint32_t character, struct sg_window window) {
     const struct sg_positions next = sg_pattern_next(grammar, pattern, frame, character, character, window);
     const uint32_t best = nearest(grammar, pattern, &next, window);
-    return best == SG_NONE ? SG_NONE : way(&grammar->positions[pattern->first + best], window) * SG_POSITIONS_MAX + best;
+    if (best == SG_NONE) return SG_NONE;
+    return way(&grammar->positions[pattern->first + best], window) * SG_POSITIONS_MAX + best;
 }

@@ -102,7 +102,8 @@ static uint32_t value_need(const struct sg_grammar *grammar, const struct sg_nod
     if (node->kind == SG_CHOICE) return grammar->nodes[node->shortest].need;
     if (node->kind == SG_ARRAY && node->min > 0) below = grammar->nodes[node->child].need;
     if (node->kind == SG_CALL) {
-        below = grammar->nodes[grammar->literals[sg_finish_cheapest(grammar, node->first, node->first + node->count, 0)].node].need;
+        const uint32_t best = sg_finish_cheapest(grammar, node->first, node->first + node->count, 0);
+        below = grammar->nodes[grammar->literals[best].node].need;
     }
     for (uint32_t i = 0; node->kind == SG_OBJECT && i < node->count; i++) {
         const uint32_t need = grammar->nodes[grammar->literals[node->first + i].node].need;
@@ -114,7 +115,8 @@ static uint32_t value_need(const struct sg_grammar *grammar, const struct sg_nod
 static uint32_t most(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
 /* Threads that the values of this name can become in all of the choice's objects together. */
-static uint32_t live_behind(const struct sg_grammar *grammar, const struct sg_node *choice, const struct sg_literal *name) {
+static uint32_t live_behind(const struct sg_grammar *grammar, const struct sg_node *choice,
+                            const struct sg_literal *name) {
     uint32_t sum = 0;
     for (uint32_t i = 0; i < choice->count; i++) {
         const struct sg_node *object = &grammar->nodes[grammar->choices[choice->first + i]];
@@ -123,7 +125,8 @@ static uint32_t live_behind(const struct sg_grammar *grammar, const struct sg_no
         for (uint32_t k = 0; name && k < object->count; k++) {
             const struct sg_literal *other = &grammar->literals[object->first + k];
             if (other->byte_count == name->byte_count && memcmp(grammar->literal_bytes + other->start,
-                                                                grammar->literal_bytes + name->start, name->byte_count) == 0) {
+                                                                grammar->literal_bytes + name->start,
+                                                                    name->byte_count) == 0) {
                 value = other->node;
             }
         }
@@ -135,7 +138,9 @@ static uint32_t live_behind(const struct sg_grammar *grammar, const struct sg_no
 /* Threads of a choice's objects: as many as there are while a name is written, then those that have this name. */
 static uint32_t objects_live(const struct sg_grammar *grammar, const struct sg_node *choice) {
     uint32_t live = 0;
-    for (uint32_t i = 0; i < choice->count; i++) live += grammar->nodes[grammar->choices[choice->first + i]].starts & SG_START_OBJECT ? 1 : 0;
+    for (uint32_t i = 0; i < choice->count; i++) {
+        live += grammar->nodes[grammar->choices[choice->first + i]].starts & SG_START_OBJECT ? 1 : 0;
+    }
     if (live > SG_THREADS_MAX) return live;
     live = most(live, live_behind(grammar, choice, NULL));
     for (uint32_t i = 0; i < choice->count; i++) {

@@ -46,7 +46,9 @@ static void unite(struct sg_positions *to, const struct sg_positions *from) {
     for (uint32_t i = 0; i < SG_POSITIONS_MAX / 64; i++) to->bits[i] |= from->bits[i];
 }
 
-static bool has(const struct sg_positions *set, uint32_t position) { return set->bits[position / 64] >> position % 64 & 1; }
+static bool has(const struct sg_positions *set, uint32_t position) {
+    return set->bits[position / 64] >> position % 64 & 1;
+}
 
 static void link(struct parser *parser, const struct sg_positions *from, const struct sg_positions *to) {
     for (uint32_t i = 0; i < parser->pattern->count; i++) {

@@ -46,7 +46,8 @@ static uint16_t compile_element(struct sg_compiler *c, uint32_t value, uint32_t 
     return sg_schema_value(c, value, &leaf);
 }
 
-static void compile_alternatives(struct sg_compiler *c, uint16_t choice, uint32_t list, bool is_exclusive, const struct sg_trail *trail) {
+static void compile_alternatives(struct sg_compiler *c, uint16_t choice, uint32_t list, bool is_exclusive,
+                                 const struct sg_trail *trail) {
     const struct sg_trail inner = {trail, list - 1, 0, trail->depth + 1};
     if (sg_schema_kind(c, list) != SG_JSON_ARRAY || c->values[list].count == 0) {
         sg_schema_fail_at(c, SG_STATUS_GRAMMAR_BAD_SCHEMA, trail, list);
@@ -92,7 +93,8 @@ static uint32_t resolve(const struct sg_compiler *c, uint32_t reference) {
     return found;
 }
 
-static void compile_types(struct sg_compiler *c, uint16_t choice, const struct sg_keywords *k, const struct sg_trail *trail) {
+static void compile_types(struct sg_compiler *c, uint16_t choice, const struct sg_keywords *k,
+                          const struct sg_trail *trail) {
     const uint32_t types = sg_schema_types(c, k->at[TYPE], trail);
     uint16_t made[7];
     uint32_t count = 0;
@@ -115,7 +117,8 @@ static uint32_t lone_keyword(const struct sg_keywords *k) {
     return KEYWORD_COUNT;
 }
 
-static void compile_lone(struct sg_compiler *c, uint16_t choice, uint32_t keyword, const struct sg_keywords *k, const struct sg_trail *trail) {
+static void compile_lone(struct sg_compiler *c, uint16_t choice, uint32_t keyword, const struct sg_keywords *k,
+                         const struct sg_trail *trail) {
     const uint32_t value = k->at[keyword];
     const struct sg_trail inner = {trail, value - 1, 0, trail->depth + 1};
     if (k->present != (1u << keyword)) {
@@ -169,7 +172,9 @@ static void check_members(struct sg_compiler *c, uint32_t tool, const struct sg_
         const struct sg_json *name = &c->values[key];
         if (sg_json_is(c->text, name, "name") || sg_json_is(c->text, name, "description")) continue;
         if (sg_json_is(c->text, name, "parameters") || is_extension(c, key)) continue;
-        if (IN_LIST(c, key, tool_annotation_names) == SG_NONE) sg_schema_fail_at(c, SG_STATUS_GRAMMAR_UNSUPPORTED, trail, key + 1);
+        if (IN_LIST(c, key, tool_annotation_names) == SG_NONE) {
+            sg_schema_fail_at(c, SG_STATUS_GRAMMAR_UNSUPPORTED, trail, key + 1);
+        }
     }
 }
 
@@ -207,7 +212,9 @@ static void compile_tool(struct sg_compiler *c, uint32_t tool, uint32_t place, b
     memcpy(out + sizeof head - 1 + name, tail, sizeof tail - 1);
     if (name == 0) sg_schema_fail(c, SG_STATUS_GRAMMAR_UNSUPPORTED, &trail, trail.key);
     const uint32_t byte_count = (uint32_t)(sizeof head + sizeof tail - 2) + name;
-    if (!sg_schema_add_literal(c, first, byte_count, c->node_of_value[tool])) sg_schema_fail_at(c, SG_STATUS_GRAMMAR_BAD_SCHEMA, &trail, trail.key);
+    if (!sg_schema_add_literal(c, first, byte_count, c->node_of_value[tool])) {
+        sg_schema_fail_at(c, SG_STATUS_GRAMMAR_BAD_SCHEMA, &trail, trail.key);
+    }
 }
 
 static void compile_tools(struct sg_compiler *c) {
@@ -221,11 +228,14 @@ static void compile_tools(struct sg_compiler *c) {
     for (int pass = 0; pass < 2; pass++) { /* the heads of the calls stand together */
         uint32_t tool = 1;
         first = c->grammar->literal_count;
-        for (uint32_t i = 0; i < c->values[0].count; i++, tool = c->values[tool].next) compile_tool(c, tool, i, pass == 1, first);
+        for (uint32_t i = 0; i < c->values[0].count; i++, tool = c->values[tool].next) {
+            compile_tool(c, tool, i, pass == 1, first);
+        }
     }
     const struct sg_node call = {.kind = SG_CALL, .starts = SG_START_OBJECT, .first = first,
                                  .count = c->grammar->literal_count - first};
-    const struct sg_node calls = {.kind = SG_ARRAY, .starts = SG_START_ARRAY, .max = SG_NONE, .child = sg_schema_node(c, call, &nowhere)};
+    const struct sg_node calls = {.kind = SG_ARRAY, .starts = SG_START_ARRAY, .max = SG_NONE,
+                                  .child = sg_schema_node(c, call, &nowhere)};
     c->grammar->root = sg_schema_node(c, calls, &nowhere);
 }
 
@@ -240,7 +250,8 @@ struct sg_schema_sizes sg_schema_sizes(const struct sg_json_counts *counts, size
 
 int sg_schema_compile(struct sg_grammar *grammar, const uint8_t *text, const struct sg_json *values,
                       const struct sg_json_counts *counts, uint16_t *node_of_value, struct sg_error *error) {
-    struct sg_compiler c = {.grammar = grammar, .text = text, .values = values, .node_of_value = node_of_value, .error = error};
+    struct sg_compiler c = {.grammar = grammar, .text = text, .values = values, .node_of_value = node_of_value,
+                            .error = error};
     c.sizes = sg_schema_sizes(counts, values[0].start + values[0].byte_count);
     memset(node_of_value, 0xff, counts->values * sizeof *node_of_value);
     compile_tools(&c);

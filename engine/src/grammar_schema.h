@@ -59,12 +59,14 @@ uint16_t sg_schema_choice(struct sg_compiler *c, const struct sg_trail *trail);
 uint16_t sg_schema_string_node(struct sg_compiler *c, const struct sg_trail *trail);
 uint16_t sg_schema_number_node(struct sg_compiler *c, const struct sg_trail *trail);
 void sg_schema_common(struct sg_compiler *c, const struct sg_trail *trail);
-uint32_t sg_schema_in_list(const struct sg_compiler *c, uint32_t value, const char *names, uint32_t count, uint32_t width);
+uint32_t sg_schema_in_list(const struct sg_compiler *c, uint32_t value, const char *names, uint32_t count,
+                           uint32_t width);
 
 /* grammar_types.c */
 uint32_t sg_schema_types(struct sg_compiler *c, uint32_t value, const struct sg_trail *trail);
 uint16_t sg_schema_string(struct sg_compiler *c, const struct sg_keywords *k, const struct sg_trail *trail);
-uint16_t sg_schema_number(struct sg_compiler *c, const struct sg_keywords *k, bool is_integer, const struct sg_trail *trail);
+uint16_t sg_schema_number(struct sg_compiler *c, const struct sg_keywords *k, bool is_integer,
+                          const struct sg_trail *trail);
 uint16_t sg_schema_array(struct sg_compiler *c, const struct sg_keywords *k, const struct sg_trail *trail);
 uint16_t sg_schema_object(struct sg_compiler *c, const struct sg_keywords *k, const struct sg_trail *trail);
 uint16_t sg_schema_literals(struct sg_compiler *c, const struct sg_keywords *k, const struct sg_trail *trail);

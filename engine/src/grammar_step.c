@@ -366,7 +366,8 @@ static void keep_last(struct sg_place *place) {
     const struct sg_thread *last = &place->threads[place->thread_count];
     for (uint32_t i = 0; i < place->thread_count; i++) {
         const struct sg_thread *other = &place->threads[i];
-        if (other->depth == last->depth && memcmp(other->frames, last->frames, last->depth * sizeof *last->frames) == 0) {
+        if (other->depth == last->depth &&
+            memcmp(other->frames, last->frames, last->depth * sizeof *last->frames) == 0) {
             return;
         }
     }

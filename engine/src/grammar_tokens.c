@@ -93,7 +93,8 @@ static uint32_t read_pieces(const struct sg_model *model, struct sg_grammar *gra
         const uint32_t bytes = text_of(&model->tokenizer, id, NULL);
         if (bytes == 0 || bytes > SG_PIECE_BYTES_MAX || is_special(&info, id)) continue;
         if (grammar) {
-            grammar->pieces[count] = (struct sg_piece_entry){.id = id, .start = *byte_count, .byte_count = (uint8_t)bytes};
+            grammar->pieces[count] = (struct sg_piece_entry){.id = id, .start = *byte_count,
+                                                             .byte_count = (uint8_t)bytes};
             text_of(&model->tokenizer, id, grammar->piece_bytes + *byte_count);
         }
         *byte_count += bytes;

@@ -10,7 +10,8 @@ static const char type_names[][8] = {"string", "number", "integer", "boolean", "
 /* ---- Counts and types ---- */
 
 /* A count such as minLength; `otherwise` where the keyword is absent. */
-static uint32_t read_count(struct sg_compiler *c, uint32_t value, uint32_t otherwise, uint32_t limit, const struct sg_trail *trail) {
+static uint32_t read_count(struct sg_compiler *c, uint32_t value, uint32_t otherwise, uint32_t limit,
+                           const struct sg_trail *trail) {
     if (!value) return otherwise;
     const struct sg_json *found = &c->values[value];
     struct sg_decimal decimal;
@@ -122,7 +123,8 @@ static void apply_bounds(struct sg_compiler *c, const struct sg_keywords *k, str
     }
 }
 
-static void apply_step(struct sg_compiler *c, uint32_t value, struct sg_node *node, bool is_integer, const struct sg_trail *trail) {
+static void apply_step(struct sg_compiler *c, uint32_t value, struct sg_node *node, bool is_integer,
+                       const struct sg_trail *trail) {
     int64_t step;
     bool is_exact;
     if (!read_bound(c, value, node->decimals, &step, &is_exact, trail)) return;
@@ -143,7 +145,9 @@ static uint32_t whole_digits(const struct sg_compiler *c, uint32_t a, uint32_t b
     for (uint32_t i = 0; i < 2; i++) {
         const struct sg_json *value = &c->values[i ? b : a];
         struct sg_decimal decimal;
-        if (value->kind != SG_JSON_NUMBER || !sg_decimal_read(c->text + value->start, value->byte_count, &decimal)) continue;
+        if (value->kind != SG_JSON_NUMBER || !sg_decimal_read(c->text + value->start, value->byte_count, &decimal)) {
+            continue;
+        }
         int64_t whole = decimal.digits / sg_power_of_ten(decimal.decimals);
         uint32_t count = 0;
         for (whole = whole < 0 ? -whole : whole; whole > 0; whole /= 10) count++;
@@ -152,7 +156,8 @@ static uint32_t whole_digits(const struct sg_compiler *c, uint32_t a, uint32_t b
     return digits;
 }
 
-uint16_t sg_schema_number(struct sg_compiler *c, const struct sg_keywords *k, bool is_integer, const struct sg_trail *trail) {
+uint16_t sg_schema_number(struct sg_compiler *c, const struct sg_keywords *k, bool is_integer,
+                          const struct sg_trail *trail) {
     const uint16_t index = sg_schema_number_node(c, trail);
     struct sg_node *node = &c->grammar->nodes[index];
     const uint32_t lower = k->at[MINIMUM] ? k->at[MINIMUM] : k->at[EXCLUSIVE_MINIMUM];
@@ -183,7 +188,9 @@ uint16_t sg_schema_array(struct sg_compiler *c, const struct sg_keywords *k, con
     struct sg_node node = {.kind = SG_ARRAY, .starts = SG_START_ARRAY, .child = c->any};
     node.min = read_count(c, k->at[MIN_ITEMS], 0, COUNT_MAX, trail);
     node.max = read_count(c, k->at[MAX_ITEMS], SG_NONE, SG_NONE - 1, trail);
-    if (items && sg_schema_kind(c, items) == SG_JSON_ARRAY) sg_schema_fail_at(c, SG_STATUS_GRAMMAR_UNSUPPORTED, trail, items);
+    if (items && sg_schema_kind(c, items) == SG_JSON_ARRAY) {
+        sg_schema_fail_at(c, SG_STATUS_GRAMMAR_UNSUPPORTED, trail, items);
+    }
     if (items) {
         const struct sg_trail inner = {trail, items - 1, 0, trail->depth + 1};
         node.child = sg_schema_value(c, items, &inner);
@@ -192,12 +199,14 @@ uint16_t sg_schema_array(struct sg_compiler *c, const struct sg_keywords *k, con
 }
 
 /* Adds a property's `"name":`; false if it was there. */
-static bool add_property(struct sg_compiler *c, struct sg_node *node, uint32_t key, uint32_t value, const struct sg_trail *trail) {
+static bool add_property(struct sg_compiler *c, struct sg_node *node, uint32_t key, uint32_t value,
+                         const struct sg_trail *trail) {
     uint8_t *out = sg_schema_free_bytes(c);
     const uint32_t byte_count = sg_json_canonical(c->text, c->values, key, out);
     if (byte_count == 0) sg_schema_fail(c, SG_STATUS_GRAMMAR_UNSUPPORTED, trail, key);
     if (node->child != SG_NO_NODE && memchr(out, '\\', byte_count)) {
-        sg_schema_fail(c, SG_STATUS_GRAMMAR_UNSUPPORTED, trail, key); /* an undeclared name could be the same in another spelling */
+        /* an undeclared name could be the same in another spelling */
+        sg_schema_fail(c, SG_STATUS_GRAMMAR_UNSUPPORTED, trail, key);
     }
     out[byte_count] = ':';
     if (node->count == SG_PROPERTIES_MAX) sg_schema_fail(c, SG_STATUS_GRAMMAR_LIMIT, trail, key);
@@ -206,24 +215,30 @@ static bool add_property(struct sg_compiler *c, struct sg_node *node, uint32_t k
     return true;
 }
 
-static void add_properties(struct sg_compiler *c, struct sg_node *node, uint32_t properties, const struct sg_trail *trail) {
+static void add_properties(struct sg_compiler *c, struct sg_node *node, uint32_t properties,
+                           const struct sg_trail *trail) {
     if (!properties) return;
     const struct sg_trail inner = {trail, properties - 1, 0, trail->depth + 1};
     uint32_t key = properties + 1;
     for (uint32_t i = 0; i < c->values[properties].count; i++, key = c->values[key + 1].next) {
         const struct sg_trail leaf = {&inner, key, 0, trail->depth + 2};
-        if (!add_property(c, node, key, sg_schema_value(c, key + 1, &leaf), &leaf)) sg_schema_fail(c, SG_STATUS_GRAMMAR_BAD_SCHEMA, &leaf, key);
+        if (!add_property(c, node, key, sg_schema_value(c, key + 1, &leaf), &leaf)) {
+            sg_schema_fail(c, SG_STATUS_GRAMMAR_BAD_SCHEMA, &leaf, key);
+        }
     }
 }
 
 /* A name that is required and not declared is one of the undeclared ones, if there may be any. */
 static void add_required(struct sg_compiler *c, struct sg_node *node, uint32_t required, const struct sg_trail *trail) {
     if (!required) return;
-    if (sg_schema_kind(c, required) != SG_JSON_ARRAY) sg_schema_fail_at(c, SG_STATUS_GRAMMAR_BAD_SCHEMA, trail, required);
+    if (sg_schema_kind(c, required) != SG_JSON_ARRAY) {
+        sg_schema_fail_at(c, SG_STATUS_GRAMMAR_BAD_SCHEMA, trail, required);
+    }
     const struct sg_trail inner = {trail, required - 1, 0, trail->depth + 1};
     for (uint32_t pass = 0; pass < 2; pass++) { /* all names first, since each may move the others */
         uint32_t value = required + 1;
-        for (uint32_t i = 0; i < c->values[required].count && c->status == SG_STATUS_OK; i++, value = c->values[value].next) {
+        for (uint32_t i = 0; i < c->values[required].count && c->status == SG_STATUS_OK; i++,
+             value = c->values[value].next) {
             const struct sg_trail leaf = {&inner, value, 0, trail->depth + 2};
             if (sg_schema_kind(c, value) != SG_JSON_STRING) {
                 sg_schema_fail_at(c, SG_STATUS_GRAMMAR_BAD_SCHEMA, trail, required);
@@ -281,7 +296,8 @@ static bool is_whole_number(const struct sg_compiler *c, const struct sg_json *v
 }
 
 static bool has_type(const struct sg_compiler *c, uint32_t index, uint32_t types) {
-    static const uint8_t type_of[] = {NULL_TYPE, BOOLEAN_TYPE, BOOLEAN_TYPE, NUMBER_TYPE, STRING_TYPE, ARRAY_TYPE, OBJECT_TYPE};
+    static const uint8_t type_of[] = {NULL_TYPE, BOOLEAN_TYPE, BOOLEAN_TYPE, NUMBER_TYPE, STRING_TYPE, ARRAY_TYPE,
+                                      OBJECT_TYPE};
     const struct sg_json *value = &c->values[index];
     if (value->kind != SG_JSON_NUMBER) return types & type_of[value->kind];
     return (types & NUMBER_TYPE) || ((types & INTEGER_TYPE) && is_whole_number(c, value));
@@ -292,12 +308,15 @@ static bool has_plain_numbers(const struct sg_compiler *c, uint32_t index) {
     struct sg_decimal decimal;
     for (uint32_t i = index; i < c->values[index].next; i++) {
         const struct sg_json *value = &c->values[i];
-        if (value->kind == SG_JSON_NUMBER && !sg_decimal_read(c->text + value->start, value->byte_count, &decimal)) return false;
+        if (value->kind == SG_JSON_NUMBER && !sg_decimal_read(c->text + value->start, value->byte_count, &decimal)) {
+            return false;
+        }
     }
     return true;
 }
 
-static void add_member(struct sg_compiler *c, uint32_t first, uint32_t value, uint32_t types, const struct sg_trail *trail) {
+static void add_member(struct sg_compiler *c, uint32_t first, uint32_t value, uint32_t types,
+                       const struct sg_trail *trail) {
     if (!has_type(c, value, types)) return;
     const uint32_t byte_count = sg_json_canonical(c->text, c->values, value, sg_schema_free_bytes(c));
     if (byte_count == 0) sg_schema_fail(c, SG_STATUS_GRAMMAR_UNSUPPORTED, trail, value);
