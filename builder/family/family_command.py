@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from builder.delta.make import DEFAULT_EFFORT
 from builder.errors import UsageError, plain_text
 from builder.family.budget.export import Budget, Budgeted, BudgetExporter
 from builder.family.budget.options import (
@@ -97,7 +96,7 @@ def _budgeted(
     wanted = [(member, budget) for member in members if (budget := budgets[member.id]) is not None]
     if not wanted:
         return {}
-    exporter = BudgetExporter(exporters.export(family.base, None), exporters, effort=DEFAULT_EFFORT)
+    exporter = BudgetExporter(exporters.export(family.base, None), exporters)
     return {member.id: exporter.export(member, budget, _tell) for member, budget in wanted}
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from builder.cact.reader import Container, read_container
 from builder.delta import make_patch
+from builder.delta.make import DEFAULT_EFFORT
 from builder.errors import FamilyError
 from builder.family.adapter import Adapter, read_adapter
 from builder.family.budget.evaluate import Agreement, Example, compare
@@ -79,7 +80,7 @@ class Budgeted:
 class BudgetExporter:
     """The base once, and members against it."""
 
-    def __init__(self, base: bytes, exporters: Exporters, *, effort: int) -> None:
+    def __init__(self, base: bytes, exporters: Exporters, *, effort: int = DEFAULT_EFFORT) -> None:
         self._exporters, self._effort = exporters, effort
         self._base = read_container(base)
 
