@@ -49,6 +49,22 @@ test('scoring gives a sign of life after every call', async () => {
   assert.deepEqual(calls, [1, 2, 3].map((doneCalls) => ({ phase: 'score', doneCalls, totalCalls: 3 })));
 });
 
+test('an answer is held to its tools, in the room that is left', async () => {
+  const seen = { rooms: [], accepted: [] };
+  const ids = [10, 20, 11];
+  const model = {
+    ...makeModel(),
+    openSession: (_capacity, { tools }) => void (seen.tools = tools),
+    sample: (room) => (seen.rooms.push(room), ids[seen.accepted.length]),
+    accept: (id) => void seen.accepted.push(id),
+  };
+  model.info = { ...model.info, tool_call_close_id: 11 };
+  const control = { report: () => undefined, breathe: async () => undefined, isAborted: () => false };
+  const { stopReason, tokenIds } = await generate(model, { ...REQUEST, tools: '[]', maxNewTokens: 9 }, control);
+  assert.deepEqual(seen, { tools: '[]', rooms: [9, 8, 7], accepted: ids });
+  assert.deepEqual({ stopReason, tokenIds }, { stopReason: 'stop', tokenIds: ids });
+});
+
 describe('a text that is longer than any that fits', () => {
   const [huge, long] = ['x'.repeat(1e7), 'y'.repeat(8000)];
   const run = async (model, prompts, breathe = async () => undefined, isAborted = () => false) =>
