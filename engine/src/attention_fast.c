@@ -37,7 +37,7 @@ static float checked_unit(float unit) { return unit >= SG_UNIT_MIN ? unit : 0.0f
 static float inverse_of(float unit) { return unit > 0.0f ? 1.0f / unit : 0.0f; }
 
 /* 8-bit numbers of one head of one position; returns their unit. */
-static float round_head(const float *x, size_t count, int8_t number[SG_HEAD_MAX]) {
+static float round_head(const float *restrict x, size_t count, int8_t number[restrict SG_HEAD_MAX]) {
     const float unit = checked_unit(sg_largest_magnitude(x, count) * (1.0f / CACHE_MAX)), inverse = inverse_of(unit);
     for (size_t i = 0; i < count; i++) number[i] = (int8_t)round_within(x[i] * inverse, CACHE_MAX);
     return unit;
@@ -75,7 +75,7 @@ static float whole_unit(float largest, float sum) {
     return checked_unit(by_value > by_sum ? by_value : by_sum);
 }
 
-static void round_whole(const float *x, size_t count, float unit, int16_t *out) {
+static void round_whole(const float *restrict x, size_t count, float unit, int16_t *restrict out) {
     const float inverse = inverse_of(unit);
     for (size_t i = 0; i < count; i++) out[i] = (int16_t)round_within(x[i] * inverse, WHOLE_MAX);
 }
@@ -89,6 +89,11 @@ struct rows {
     struct sg_span spans[2];    /* of all tokens together */
     size_t span_count;
 };
+
+static void scale_scores(const int32_t *restrict sums, const float *restrict units, float factor,
+                         float *restrict scores) {
+    for (size_t i = 0; i < SG_KEY_BLOCK; i++) scores[i] = (float)sums[i] * (units[i] * factor);
+}
 
 /* Scores of all rows with all keys in the spans. */
 static void find_scores(const struct rows *rows, const float *queries, size_t token_stride) {
@@ -110,18 +115,16 @@ static void find_scores(const struct rows *rows, const float *queries, size_t to
             memset(sums, 0, row_count * SG_KEY_BLOCK * sizeof *sums);
             sg_add_whole_sums(work->queries, row_count, qk, rows->part.keys + j * qk, qk / 2, SG_KEY_BLOCK, sums);
             for (size_t r = 0; r < row_count; r++) {
-                const float factor = work->factors[r], *units = rows->part.key_units + j;
-                float *scores = work->scores + r * stride + j;
-                for (size_t i = 0; i < SG_KEY_BLOCK; i++) {
-                    scores[i] = (float)sums[r * SG_KEY_BLOCK + i] * (units[i] * factor);
-                }
+                scale_scores(sums + r * SG_KEY_BLOCK, rows->part.key_units + j, work->factors[r],
+                             work->scores + r * stride + j);
             }
         }
     }
 }
 
 /* Scores of one row to whole weights, each value's unit taken in; returns what their sums are to be multiplied by. */
-static float find_weights(const float *units, const struct sg_seen *seen, float *scores, int16_t *weights) {
+static float find_weights(const float *restrict units, const struct sg_seen *seen, float *restrict scores,
+                          int16_t *weights) {
     struct sg_span spans[2];
     const size_t span_count = sg_find_spans(seen, spans);
     float top = SG_NO_SCORE, sum = 0.0f, largest = 0.0f, weight_sum = 0.0f;
