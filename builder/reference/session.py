@@ -27,7 +27,7 @@ from builder.reference.model import NeedleModel, Past
 from builder.reference.sampling import draw, log_softmax
 from builder.reference.shared_prefill import SharedPrefill
 from builder.reference.tokenizer import ReferenceDetokenizer, ReferenceTokenizer
-from builder.runtime.interface import Grammar, ModelInfo, Sampling
+from builder.runtime.interface import GREEDY_TEMPERATURE, Grammar, ModelInfo, Sampling
 
 State = TypeVar("State")
 History = tuple[tuple[int, int], ...]
@@ -193,6 +193,8 @@ class TorchSession(ABC, Generic[State]):
         logits = self._present_logits().numpy()
         if grammar is None:
             return draw(logits, sampling)
+        if sampling.temperature == GREEDY_TEMPERATURE and grammar.takes(int(logits.argmax()), room_tokens):
+            return draw(logits, sampling)  # a trained model's first choice nearly always fits
         allowed = grammar.allowed(room_tokens)
         if not allowed.any():
             raise SessionError("session: the grammar allows no id in this room", code="bad_state")

@@ -313,6 +313,10 @@ class EngineGrammar:
         _require_words("grammar", (token_id,), self._info)
         self._instance.check("grammar", "sg_grammar_accept", self.address, token_id)
 
+    def takes(self, token_id: int, room_tokens: int) -> bool:
+        """Whether this id may come next."""
+        return bool(self.allowed(room_tokens)[token_id])
+
     def allowed(self, room_tokens: int) -> NDArray[np.bool_]:
         """Which ids may come next, (logit_count,), if the answer keeps at most `room_tokens` more."""
         self._instance.call("sg_grammar_allowed", self.address, room_tokens, self._desk)

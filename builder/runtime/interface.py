@@ -79,8 +79,12 @@ class Grammar(Protocol):
         """Move on by an id that the answer keeps. Raises `SessionError` (bad_token) if it does not fit."""
         ...
 
+    def takes(self, token_id: int, room_tokens: int) -> bool:
+        """Whether this id may come next if the answer keeps at most `room_tokens` more."""
+        ...
+
     def allowed(self, room_tokens: int) -> NDArray[np.bool_]:
-        """Which ids may come next, (logit_count,), if the answer keeps at most `room_tokens` more."""
+        """Which ids may come next, (logit_count,)."""
         ...
 
 

@@ -110,6 +110,9 @@ class ScriptedGrammar:
     def accept(self, token_id: int) -> None:
         pass
 
+    def takes(self, token_id: int, room_tokens: int) -> bool:
+        raise AssertionError("not used")
+
     def allowed(self, room_tokens: int) -> np.ndarray:
         raise AssertionError("not used")
 
