@@ -23,8 +23,9 @@
 
 #define SG_ABI_VERSION 2u
 
-/* Why a call failed. `field` is a constant ASCII name such as "header.d_model" (never NULL on failure). `offset` is a
- * byte offset in the input at fault, `found` and `allowed` are the value and the bound that it broke (0 if none). */
+/* Why a call failed. `field` is a constant ASCII name such as "header.d_model" (never NULL on failure; of a grammar's
+ * schema it is a path that lies in the grammar's memory). `offset` is a byte offset in the input at fault, `found` and
+ * `allowed` are the value and the bound that it broke (0 if none). */
 struct sg_error {
     uint32_t status;
     const char *field;

@@ -10,6 +10,8 @@ import { FamilyError, STATUS, statusCode } from '../family/errors.js';
 
 const PAGE_BYTES = 65536;
 const ERROR_BYTES = 32;
+/** SG_PATH_BYTES_MAX: the path of a keyword; names of fields are shorter. */
+const FIELD_BYTES_MAX = 200;
 
 /** @typedef {number} Address of a byte in the instance's memory */
 /** @typedef {(...values: (number | bigint)[]) => number} EngineFunction */
@@ -131,12 +133,13 @@ export class Engine {
     const field = this.#text(view.getUint32(this.#error + 4, true));
     const [offset, found, allowed] = [8, 16, 24].map((at) => view.getBigUint64(this.#error + at, true));
     const code = statusCode(status);
+    if (code.startsWith('grammar_')) return new FamilyError(code, `tools: ${field}: calls cannot be held to it (${code})`);
     return new FamilyError(code, `${name}: ${field} at byte ${offset}: is ${found}, must keep to ${allowed} (${code})`);
   }
 
   /** A constant ASCII name. @param {Address} at */
   #text(at) {
-    const bytes = this.bytes(at, Math.min(64, this.memoryBytes - at));
+    const bytes = this.bytes(at, Math.min(FIELD_BYTES_MAX, this.memoryBytes - at));
     const end = bytes.indexOf(0);
     return new TextDecoder().decode(bytes.slice(0, end < 0 ? undefined : end));
   }
