@@ -107,7 +107,7 @@ int sg_session_listen(struct sg_session *session, uint32_t head, void *memory, s
     if (!sg_arena_fits(&arena)) {
         return sg_fail(error, SG_STATUS_OUT_OF_MEMORY, "heads", 0, memory_bytes, arena.used);
     }
-    clear_means(model, listener.now, mean_count(model, found));
+    clear_means(model, listener.now, 2 * mean_count(model, found)); /* the mark's too: one may be set already */
     session->listeners[head] = listener;
     return SG_STATUS_OK;
 }

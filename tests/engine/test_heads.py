@@ -21,6 +21,8 @@ RELATIVE_RMS_MAX = 1e-4
 NEEDLE_RS_TOLERANCE = 1e-4
 """Absolute, on probabilities and on a vector of length 1."""
 LENGTH, CAPACITY = 100, 110
+LISTEN_BYTES = 1 << 18
+"""More than any head here needs."""
 IDS = np.random.default_rng(17).integers(1, 1024, CAPACITY).tolist()
 QUERY, TOOLS = "turn on the lamp in the kitchen", '[{"name":"f"}]'
 CALL = '<tool_call>[{"name":"f","arguments":{}}]</tool_call>'
@@ -131,6 +133,18 @@ def test_marks_scores_and_resets_leave_heads_as_they_were(model):
     refused("bad_state", lambda: session.head("confidence"))
     session.append(IDS[:LENGTH])
     assert said(session, model) == whole
+
+
+def test_a_mark_that_is_older_than_the_listener_is_as_good_as_any(model):
+    instance, session = model._instance, model.session(CAPACITY, ("embedding",))
+    session.mark()
+    memory = instance.reserve(LISTEN_BYTES)
+    listen = ("sg_session_listen", session._session, HEADS["embedding"], memory, LISTEN_BYTES)
+    instance.check("session", *listen)
+    session.append(IDS[: LENGTH // 2])
+    session.rewind()
+    session.append(IDS[:2])
+    assert session.head("embedding").tobytes() == listening(model, IDS[:2]).head("embedding").tobytes()
 
 
 def test_listening_does_not_change_the_logits(model):
