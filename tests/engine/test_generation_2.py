@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from builder.errors import UsageError
-from builder.runtime.engine import Engine, EngineModel
+from builder.runtime.engine import NUMERICS, Engine, EngineModel
 from tests.engine.generation_2 import HEADER, write_generation_2
 
 NEW_TOKENS = 48
@@ -48,9 +48,9 @@ def test_a_generation_2_model_answers_as_needle_rs_does(engine: Engine, tmp_path
     assert len(set(found)) > 8
 
 
-@pytest.fixture(scope="module")
-def one_layer(engine: Engine) -> EngineModel:
-    return engine.open(write_generation_2(ONE_LAYER, seed=22))
+@pytest.fixture(scope="module", params=NUMERICS)
+def one_layer(engine: Engine, request: pytest.FixtureRequest) -> EngineModel:
+    return engine.open(write_generation_2(ONE_LAYER, seed=22), numerics=request.param)
 
 
 def last_logits(model: EngineModel, ids: list[int], pinned: int) -> bytes:
@@ -99,9 +99,10 @@ def test_more_tokens_than_the_cache_holds_cannot_be_pinned(one_layer: EngineMode
     assert caught.value.code == "bad_argument"
 
 
+@pytest.mark.parametrize("numerics", NUMERICS)
 @pytest.mark.parametrize("block", [1, 7, 64])
-def test_blocks_of_any_size_give_the_same_bits_across_the_window(engine: Engine, block: int):
-    model = engine.open(write_generation_2(HEADER, seed=25))
+def test_blocks_of_any_size_give_the_same_bits_across_the_window(engine: Engine, block: int, numerics: str):
+    model = engine.open(write_generation_2(HEADER, seed=25), numerics=numerics)
     session = model.session(LENGTH)
     session.pin(PINNED)
     for start in range(0, LENGTH, block):
