@@ -35,7 +35,7 @@ def compare(model, vocabulary, tools, rng, room):
         token_id = int(rng.choice(np.flatnonzero(allowed)))
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=15, derandomize=True)
 @given(schema=schemas, seed=st.integers(0, 2**32 - 1), room=st.integers(20, 90))
 def test_masks_of_random_schemas_are_equal(model, vocabulary, schema, seed, room):
     compare(model, vocabulary, one_tool(schema), np.random.default_rng(seed), room)
