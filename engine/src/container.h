@@ -32,6 +32,9 @@ struct sg_geometry {
     uint32_t header_bytes; /* the codebooks follow */
 };
 
+/* Rules 1 and 2, which need no model: of the geometry, `tag`, `tensor_count`, `codebook_count` and `header_bytes` are filled,
+ * the counts as they stand in the file. */
+int sg_header_outline(const uint8_t *file, size_t file_bytes, struct sg_geometry *geometry, struct sg_error *error);
 /* Rules 1 to 4. */
 int sg_header_read(const uint8_t *file, size_t file_bytes, struct sg_geometry *geometry, struct sg_error *error);
 /* Rule 5; `values` receives the 28 levels: 4, 8 and 16 of them for 2, 3 and 4 bits. */
@@ -56,6 +59,17 @@ struct sg_tensor {
     uint64_t code_bytes; /* CQ: bytes of the codes; the norms follow them */
     uint32_t bits;       /* CQ: 1 to 4, or 5 for ternary */
 };
+
+#define SG_RECORD_BYTES 44u
+/* Where a record tells its blob's place. */
+enum { SG_RECORD_AT_OFFSET = 20, SG_RECORD_AT_NBYTES = 28 };
+
+/* A record as it stands in the file, unchecked. */
+struct sg_record_fields {
+    uint32_t dtype, ndim, zero, shape[4], group, bits;
+    uint64_t offset, byte_count;
+};
+struct sg_record_fields sg_record_read(const uint8_t record[SG_RECORD_BYTES]);
 
 /* One pass over the directory, record after record. */
 struct sg_directory {

@@ -2,11 +2,10 @@
 #include "container.h"
 #include "kernels.h"
 
-#define RECORD_BYTES 44u
 #define ALIGNMENT_BYTES 64u
 
 /* Where each field stands in a record. */
-enum { AT_DTYPE = 0, AT_NDIM = 1, AT_ZERO = 2, AT_SHAPE = 4, AT_OFFSET = 20, AT_NBYTES = 28, AT_GROUP = 36, AT_BITS = 40 };
+enum { AT_DTYPE = 0, AT_NDIM = 1, AT_ZERO = 2, AT_SHAPE = 4, AT_GROUP = 36, AT_BITS = 40 };
 
 static uint64_t aligned(uint64_t offset) {
     return (offset + ALIGNMENT_BYTES - 1) / ALIGNMENT_BYTES * ALIGNMENT_BYTES;
@@ -14,8 +13,8 @@ static uint64_t aligned(uint64_t offset) {
 
 int sg_directory_open(const uint8_t *file, size_t file_bytes, const struct sg_geometry *geometry,
                       struct sg_directory *directory, struct sg_error *error) {
-    const uint64_t start = geometry->header_bytes + 4 * SG_CODEBOOK_COUNT;
-    const uint64_t end = start + (uint64_t)geometry->tensor_count * RECORD_BYTES;
+    const uint64_t start = geometry->header_bytes + 4 * (uint64_t)geometry->codebook_count;
+    const uint64_t end = start + (uint64_t)geometry->tensor_count * SG_RECORD_BYTES;
     if (file_bytes < end) return sg_fail(error, SG_STATUS_CACT_TRUNCATED, "directory", file_bytes, file_bytes, end);
     *directory = (struct sg_directory){.file = file, .file_bytes = file_bytes, .start = start, .free = end,
                                        .index = 0, .count = geometry->tensor_count};
@@ -24,7 +23,18 @@ int sg_directory_open(const uint8_t *file, size_t file_bytes, const struct sg_ge
 
 static const uint8_t *record_at(const struct sg_directory *directory, uint32_t ahead) {
     const uint32_t index = directory->index + ahead;
-    return index < directory->count ? directory->file + directory->start + (uint64_t)index * RECORD_BYTES : NULL;
+    return index < directory->count ? directory->file + directory->start + (uint64_t)index * SG_RECORD_BYTES : NULL;
+}
+
+struct sg_record_fields sg_record_read(const uint8_t record[SG_RECORD_BYTES]) {
+    struct sg_record_fields fields = {.dtype = record[AT_DTYPE], .ndim = record[AT_NDIM]};
+    fields.zero = sg_load_u16(record + AT_ZERO);
+    for (uint32_t axis = 0; axis < 4; axis++) fields.shape[axis] = sg_load_u32(record + AT_SHAPE + 4 * axis);
+    fields.offset = sg_load_u64(record + SG_RECORD_AT_OFFSET);
+    fields.byte_count = sg_load_u64(record + SG_RECORD_AT_NBYTES);
+    fields.group = sg_load_u32(record + AT_GROUP);
+    fields.bits = sg_load_u32(record + AT_BITS);
+    return fields;
 }
 
 uint32_t sg_directory_kind(const struct sg_directory *directory, uint32_t ahead) {
@@ -53,9 +63,9 @@ static uint64_t blob_bytes_of(const struct sg_slot *slot, uint32_t bits) {
 }
 
 /* Rule 6: dtype and coding. */
-static int check_coding(const struct sg_slot *slot, const uint8_t *record, uint64_t at, struct sg_error *error) {
-    const uint32_t dtype = record[AT_DTYPE], zero = sg_load_u16(record + AT_ZERO);
-    const uint32_t group = sg_load_u32(record + AT_GROUP), bits = sg_load_u32(record + AT_BITS);
+static int check_coding(const struct sg_slot *slot, const struct sg_record_fields *record, uint64_t at,
+                        struct sg_error *error) {
+    const uint32_t dtype = record->dtype, zero = record->zero, group = record->group, bits = record->bits;
     if (dtype != slot->kind) {
         const bool audio = slot->kind == SG_KIND_RAW && dtype == SG_KIND_FP32;
         return sg_fail(error, audio ? SG_STATUS_CACT_UNSUPPORTED : SG_STATUS_CACT_BAD_RECORD, slot->name,
@@ -77,12 +87,13 @@ static int check_coding(const struct sg_slot *slot, const uint8_t *record, uint6
 }
 
 /* Rule 7: the shape. */
-static int check_shape(const struct sg_slot *slot, const uint8_t *record, uint64_t at, struct sg_error *error) {
-    if (record[AT_NDIM] != slot->ndim) {
-        return sg_fail(error, SG_STATUS_CACT_BAD_SHAPE, slot->name, at + AT_NDIM, record[AT_NDIM], slot->ndim);
+static int check_shape(const struct sg_slot *slot, const struct sg_record_fields *record, uint64_t at,
+                       struct sg_error *error) {
+    if (record->ndim != slot->ndim) {
+        return sg_fail(error, SG_STATUS_CACT_BAD_SHAPE, slot->name, at + AT_NDIM, record->ndim, slot->ndim);
     }
     for (uint32_t axis = 0; axis < 4; axis++) {
-        const uint32_t found = sg_load_u32(record + AT_SHAPE + 4 * axis);
+        const uint32_t found = record->shape[axis];
         if (found != slot->shape[axis]) {
             return sg_fail(error, SG_STATUS_CACT_BAD_SHAPE, slot->name, at + AT_SHAPE + 4 * axis, found,
                            slot->shape[axis]);
@@ -92,15 +103,17 @@ static int check_shape(const struct sg_slot *slot, const uint8_t *record, uint64
 }
 
 /* Rule 8: size, place, gap. */
-static int check_place(const struct sg_directory *directory, const struct sg_slot *slot, const uint8_t *record,
-                       uint64_t at, struct sg_error *error) {
-    const uint64_t offset = sg_load_u64(record + AT_OFFSET), byte_count = sg_load_u64(record + AT_NBYTES);
-    const uint64_t exact = blob_bytes_of(slot, sg_load_u32(record + AT_BITS));
+static int check_place(const struct sg_directory *directory, const struct sg_slot *slot,
+                       const struct sg_record_fields *record, uint64_t at, struct sg_error *error) {
+    const uint64_t offset = record->offset, byte_count = record->byte_count;
+    const uint64_t exact = blob_bytes_of(slot, record->bits);
     if (slot->kind != SG_KIND_RAW && byte_count != exact) {
-        return sg_fail(error, SG_STATUS_CACT_BAD_OFFSET, slot->name, at + AT_NBYTES, byte_count, exact);
+        return sg_fail(error, SG_STATUS_CACT_BAD_OFFSET, slot->name, at + SG_RECORD_AT_NBYTES, byte_count, exact);
     }
     const uint64_t due = aligned(directory->free);
-    if (offset != due) return sg_fail(error, SG_STATUS_CACT_BAD_OFFSET, slot->name, at + AT_OFFSET, offset, due);
+    if (offset != due) {
+        return sg_fail(error, SG_STATUS_CACT_BAD_OFFSET, slot->name, at + SG_RECORD_AT_OFFSET, offset, due);
+    }
     if (due > directory->file_bytes || byte_count > directory->file_bytes - due) {
         return sg_fail(error, SG_STATUS_CACT_TRUNCATED, slot->name, directory->file_bytes, directory->file_bytes,
                        due + byte_count);
@@ -115,20 +128,21 @@ static int check_place(const struct sg_directory *directory, const struct sg_slo
 
 int sg_directory_next(struct sg_directory *directory, const struct sg_slot *slot, struct sg_tensor *tensor,
                       struct sg_error *error) {
-    const uint8_t *record = record_at(directory, 0);
-    if (!record) {
+    const uint8_t *bytes = record_at(directory, 0);
+    if (!bytes) {
         return sg_fail(error, SG_STATUS_CACT_BAD_HEADER, "header.tensor_count", 4, directory->count,
                        (uint64_t)directory->count + 1);
     }
-    const uint64_t at = (uint64_t)(record - directory->file);
-    int status = check_coding(slot, record, at, error);
-    if (status == SG_STATUS_OK) status = check_shape(slot, record, at, error);
-    if (status == SG_STATUS_OK) status = check_place(directory, slot, record, at, error);
+    const struct sg_record_fields record = sg_record_read(bytes);
+    const uint64_t at = (uint64_t)(bytes - directory->file);
+    int status = check_coding(slot, &record, at, error);
+    if (status == SG_STATUS_OK) status = check_shape(slot, &record, at, error);
+    if (status == SG_STATUS_OK) status = check_place(directory, slot, &record, at, error);
     if (status != SG_STATUS_OK) return status;
-    tensor->offset = sg_load_u64(record + AT_OFFSET);
+    tensor->offset = record.offset;
     tensor->bytes = directory->file + tensor->offset;
-    tensor->byte_count = sg_load_u64(record + AT_NBYTES);
-    tensor->bits = sg_load_u32(record + AT_BITS);
+    tensor->byte_count = record.byte_count;
+    tensor->bits = record.bits;
     tensor->code_bytes = slot->kind == SG_KIND_CQ ? code_bytes_of(slot, tensor->bits) : 0;
     directory->free = tensor->offset + tensor->byte_count;
     directory->index++;

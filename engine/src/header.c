@@ -183,7 +183,7 @@ static int check_relations(const struct sg_geometry *g, uint32_t site_capacity, 
     return SG_STATUS_OK;
 }
 
-int sg_header_read(const uint8_t *file, size_t file_bytes, struct sg_geometry *geometry, struct sg_error *error) {
+int sg_header_outline(const uint8_t *file, size_t file_bytes, struct sg_geometry *geometry, struct sg_error *error) {
     if (file_bytes < 4) return sg_fail(error, SG_STATUS_CACT_TRUNCATED, "header.tag", 0, file_bytes, 4);
     const uint32_t tag = sg_load_u32(file);
     const struct form *form = form_of(tag);
@@ -192,14 +192,24 @@ int sg_header_read(const uint8_t *file, size_t file_bytes, struct sg_geometry *g
         return sg_fail(error, SG_STATUS_CACT_TRUNCATED, "header", file_bytes, file_bytes, form->header_bytes);
     }
     *geometry = tag == TAG_82 ? geometry_82 : (struct sg_geometry){0};
-    struct sg_cursor cursor = sg_cursor_at(file, form->header_bytes);
-    int status = read_words(&cursor, form, geometry, error);
-    if (status != SG_STATUS_OK) return status;
-    if (tag == TAG_83) geometry->v_head_dim = geometry->qk_head_dim;
-    status = check_relations(geometry, form->site_capacity, error);
-    if (status != SG_STATUS_OK) return status;
+    geometry->tag = tag;
+    geometry->tensor_count = sg_load_u32(file + 4);
+    geometry->codebook_count = sg_load_u32(file + 8);
     geometry->generation = form->generation;
     geometry->header_bytes = form->header_bytes;
+    return SG_STATUS_OK;
+}
+
+int sg_header_read(const uint8_t *file, size_t file_bytes, struct sg_geometry *geometry, struct sg_error *error) {
+    int status = sg_header_outline(file, file_bytes, geometry, error);
+    if (status != SG_STATUS_OK) return status;
+    const struct form *form = form_of(geometry->tag);
+    struct sg_cursor cursor = sg_cursor_at(file, form->header_bytes);
+    status = read_words(&cursor, form, geometry, error);
+    if (status != SG_STATUS_OK) return status;
+    if (form->tag == TAG_83) geometry->v_head_dim = geometry->qk_head_dim;
+    status = check_relations(geometry, form->site_capacity, error);
+    if (status != SG_STATUS_OK) return status;
     geometry->logit_count = geometry->out_vocab_count ? geometry->out_vocab_count : geometry->vocab_count;
     return SG_STATUS_OK;
 }

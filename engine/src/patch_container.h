@@ -2,10 +2,8 @@
 #ifndef SG_PATCH_CONTAINER_H
 #define SG_PATCH_CONTAINER_H
 
-#include "error.h"
-#include "saguaro.h"
+#include "container.h"
 
-#define SG_RECORD_BYTES 44u
 #define SG_RECORDS_MAX 65536u
 
 struct sg_container {
@@ -18,7 +16,7 @@ struct sg_container {
 
 struct sg_record {
     uint64_t offset, byte_count; /* of the blob */
-    uint32_t dtype;              /* 1 fp16, 2 fp32, 3 CQ, 4 raw */
+    uint32_t dtype;              /* an `sg_kind`, or a number that is none */
     uint32_t bits;               /* CQ of a shape that a CQ segment can hold; else 0 */
     uint32_t row_count, group_count, column_count;
 };

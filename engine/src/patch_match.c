@@ -17,7 +17,8 @@ static const uint8_t *record_bytes(const struct sg_container *container, uint32_
 
 static int can_match(const struct sg_container *base, uint32_t i, const struct sg_container *target, uint32_t j) {
     const uint8_t *a = record_bytes(base, i), *b = record_bytes(target, j);
-    return memcmp(a, b, 20) == 0 && memcmp(a + 28, b + 28, 16) == 0;
+    return memcmp(a, b, SG_RECORD_AT_OFFSET) == 0 &&
+           memcmp(a + SG_RECORD_AT_NBYTES, b + SG_RECORD_AT_NBYTES, SG_RECORD_BYTES - SG_RECORD_AT_NBYTES) == 0;
 }
 
 /* 1 plus how many of 64 sampled bytes are equal. */

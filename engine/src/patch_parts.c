@@ -5,7 +5,6 @@
 #include "patch_parts.h"
 
 enum { STAGE_HEADER, STAGE_DIRECTORY, STAGE_GAP, STAGE_BLOB, STAGE_REST, STAGE_END };
-enum { DTYPE_FP16 = 1, DTYPE_FP32 = 2 };
 
 void sg_parts_begin(struct sg_parts *parts, const struct sg_container *base, const struct sg_container *target,
                     const uint32_t *match) {
@@ -57,9 +56,9 @@ static void blob(struct sg_parts *parts, struct sg_part *part) {
     part->base_offset = sg_container_record(parts->base, partner).offset;
     if (part->record.bits)
         part->kind = SG_SEGMENT_CQ;
-    else if (part->record.dtype == DTYPE_FP16 && part->byte_count % 2 == 0)
+    else if (part->record.dtype == SG_KIND_FP16 && part->byte_count % 2 == 0)
         part->kind = SG_SEGMENT_HALVES;
-    else if (part->record.dtype == DTYPE_FP32 && part->byte_count % 4 == 0)
+    else if (part->record.dtype == SG_KIND_FP32 && part->byte_count % 4 == 0)
         part->kind = SG_SEGMENT_WORDS;
 }
 

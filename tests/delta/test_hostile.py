@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import struct
 from collections.abc import Callable
 
 import pytest
@@ -17,6 +18,7 @@ OLD = [cq(3, 256, 4, seed=1), floats(1, 20, seed=2), cq(2, 128, 2, seed=3), raw(
 NEW = [nudged(OLD[0], 1, 0.3), nudged(OLD[1], 2, 0.5), nudged(OLD[2], 3, 0.2), raw(b"other words")]
 BASE, TARGET = container(0x05E12A84, OLD), container(0x05E12A84, NEW)
 PATCH = make_patch(BASE, TARGET)
+RECORDS_AT = 196 + 4 * 28
 
 
 def _sealed(patch: bytearray) -> bytes:
@@ -155,3 +157,25 @@ def test_what_is_no_container_gets_no_patch() -> None:
     for base, target in ((b"", TARGET), (BASE, BASE[:-1]), (PATCH, TARGET), (BASE, b"\0" * 300)):
         with pytest.raises(ContainerError):
             make_patch(base, target)
+
+
+@pytest.mark.parametrize(
+    ("at", "form", "value", "field"),
+    [
+        (0, "<I", 0x05E12A85, "header.tag"),
+        (4, "<I", 65537, "header.tensor_count"),
+        (8, "<I", 1025, "header.codebook_count"),
+        (4, "<I", 65536, "directory"),
+        (RECORDS_AT + 20, "<Q", RECORDS_AT, "record.offset"),
+        (RECORDS_AT + 44 + 20, "<Q", len(BASE) + 1, "record.offset"),
+        (RECORDS_AT + 28, "<Q", 2**64 - 1, "record.nbytes"),
+    ],
+)
+def test_a_container_whose_parts_do_not_lie_in_it_is_refused(
+    at: int, form: str, value: int, field: str
+) -> None:
+    bad = bytearray(BASE)
+    struct.pack_into(form, bad, at, value)
+    for pair in ((bytes(bad), TARGET), (BASE, bytes(bad))):
+        with pytest.raises(ContainerError, match=rf": {field}\b"):
+            make_patch(*pair)
