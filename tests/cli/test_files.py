@@ -61,6 +61,11 @@ def test_json_that_languages_read_differently_is_refused(text: bytes) -> None:
     assert refused(load_json, text, "x.json").startswith("x.json: document: is n")
 
 
+def test_a_key_that_stands_twice_is_found_at_once_among_many() -> None:
+    keys = b",".join(b'"%d":0' % number for number in range(100_000))
+    assert "the key '99999' stands twice" in refused(load_json, b"{" + keys + b',"99999":0}', "x.json")
+
+
 def test_json_may_have_a_byte_order_mark() -> None:
     assert load_json(b'\xef\xbb\xbf{"a":[1.5,null]}', "x.json") == {"a": [1.5, None]}
 
