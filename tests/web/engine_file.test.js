@@ -1,7 +1,10 @@
 // Which of the two engines a visitor takes.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { setImmediate as tick } from 'node:timers/promises';
 
+import { EngineFile } from '../../web/family/engine_file.js';
+import { FamilyError } from '../../web/family/errors.js';
 import { openFamily } from '../../web/family/index.js';
 import { completeHost } from '../../web/family/host.js';
 import { ROOT, faults, hex, makeCaches, makeNetwork, makeOptions, makeSite, makeWorkers } from './fakes.js';
@@ -115,6 +118,54 @@ test('with neither there is an error, and the next try begins with the relaxed o
   network.isOnline = true;
   assert.equal((await ask()).text, 'hello');
   assert.deepEqual(variant(), ['relaxed', null]);
+});
+
+describe('a download and a compilation whose first file fails for both', () => {
+  const relaxed = { path: 'relaxed', bytes: 2, sha256: '' };
+  const manifest = { numerics: 'fast', engine: { path: 'plain', bytes: 1, sha256: '', relaxed } };
+
+  /** Both at once; `answers` are for the plain file, in the order of asking, and settled by the test. */
+  function start() {
+    const [moment, answers] = [Promise.withResolvers(), []];
+    const obtain = async ({ path }) => {
+      await moment.promise;
+      if (path === 'relaxed') throw new FamilyError('part_missing', path);
+      answers.push(Promise.withResolvers());
+      return answers.at(-1).promise;
+    };
+    const { signal } = new AbortController();
+    const file = new EngineFile(manifest, { obtain, receivedBytes: () => 0 }, { hasRelaxedSimd: true }, signal);
+    const tries = [file.fetch(signal), file.compiled()];
+    const settled = tries.map((one) => one.then(() => 'done', ({ message }) => message));
+    moment.resolve();
+    return { file, settled, answers };
+  }
+
+  const said = ({ part, status }) => [part.path, status.variant, status.error?.code ?? null];
+  const arrive = (answer) => answer.resolve(RELAXED);
+  const fail = (answer) => answer.reject(new FamilyError('offline', 'no network'));
+
+  test('and the second, too: the next try begins with the first', async () => {
+    const { file, settled, answers } = start();
+    await tick();
+    answers.forEach(fail);
+    assert.deepEqual(await Promise.all(settled), ['no network', 'no network']);
+    assert.deepEqual(said(file), ['relaxed', 'relaxed', null]);
+  });
+
+  for (const first of [0, 1]) {
+    test(`and the second file for the download alone, which ends ${['first', 'last'][first]}`, async () => {
+      const { file, settled, answers } = start();
+      await tick();
+      const ends = [() => fail(answers[0]), () => arrive(answers[1])];
+      for (const at of [first, 1 - first]) {
+        ends[at]();
+        await settled[at];
+      }
+      assert.deepEqual(await Promise.all(settled), ['no network', 'done']);
+      assert.deepEqual(said(file), ['plain', 'plain', 'part_missing']);
+    });
+  }
 });
 
 test('the feature test asks for the instruction itself', () => {

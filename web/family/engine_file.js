@@ -20,6 +20,7 @@ export class EngineFile {
   #part;
   /** Why it is the plain one where the other was meant. @type {FamilyError | null} */
   #error = null;
+  #isPlainInUse = false;
   /** @type {Promise<WebAssembly.Module> | null} */
   #module = null;
   /** Fires when its file is deleted. */
@@ -92,22 +93,25 @@ export class EngineFile {
     } catch (reason) {
       throwIfAborted(signal);
       if (part === this.#plain) throw reason;
-      return this.#withPlain(action, asFamilyError(reason, 'engine_unsupported'));
+      return this.#withPlain(part, action, asFamilyError(reason, 'engine_unsupported'));
     }
   }
 
   /**
+   * A download and a compilation may be here at once; what one of them has got with the plain file stands.
    * @template T
+   * @param {Part} failed
    * @param {(part: Part) => Promise<T>} action
    * @param {FamilyError} why
    */
-  async #withPlain(action, why) {
-    const part = this.#part;
+  async #withPlain(failed, action, why) {
     [this.#part, this.#error] = [this.#plain, why];
     try {
-      return await action(this.#plain);
+      const result = await action(this.#plain);
+      [this.#part, this.#error, this.#isPlainInUse] = [this.#plain, why, true];
+      return result;
     } catch (error) {
-      [this.#part, this.#error] = [part, null];
+      if (!this.#isPlainInUse) [this.#part, this.#error] = [failed, null];
       throw error;
     }
   }
