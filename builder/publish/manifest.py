@@ -23,7 +23,7 @@ VERSION = 1
 MANIFEST_BYTES_MAX = 1024 * 1024
 PART_BYTES_MAX = 25 * 1024 * 1024  # Cloudflare Pages serves no larger file.
 MODEL_BYTES_MAX = 2**32 - 1  # A rebuilt model must fit a 32-bit WebAssembly memory.
-TOOLS_BYTES_MAX = 256 * 1024
+TOOLS_LENGTH_MAX = 256 * 1024
 UPGRADES_MAX = 16
 DEPTH_MAX = 64
 """Lists and objects within each other; what a parser takes beyond depends on the machine."""
@@ -109,8 +109,8 @@ class Upgrade(_Record):
 class Prompt(_Record):
     """What stands around a user's turn (docs/dispatch.md)."""
 
-    system: str = Field(max_length=TOOLS_BYTES_MAX)
-    tools: str = Field(max_length=TOOLS_BYTES_MAX)
+    system: str = Field(max_length=TOOLS_LENGTH_MAX)
+    tools: str = Field(max_length=TOOLS_LENGTH_MAX)
     context_turns: int = Field(ge=0, le=64)
 
     @model_validator(mode="after")
