@@ -7,12 +7,14 @@ called crash-, slow-unit- or timeout-. docs/fuzzing.md says what each surface pr
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from tests.fuzz.make_seeds import SEEDS
+from tests.fuzz.models import ENVIRONMENT, write_models
 
 ROOT = Path(__file__).parents[2]
 ENGINE = ROOT / "engine"
@@ -42,12 +44,14 @@ def main() -> int:
     sources = [*sorted((ENGINE / "src").glob("*.c")), HERE / "entry.c", HERE / f"fuzz_{arguments.target}.c"]
     define = f"-DTARGET=fuzz_{arguments.target}"
     subprocess.run(["clang", *FLAGS, define, *map(str, sources), "-o", str(program)], check=True)
+    environment = {**os.environ, ENVIRONMENT: str(write_models(folder / "models"))}
     limits = [
         *(f"-max_total_time={arguments.seconds}", f"-max_len={INPUT_BYTES_MAX}"),
         *(f"-rss_limit_mb={MEMORY_MB_MAX}", f"-timeout={TIMEOUT_SECONDS}"),
+        *("-print_funcs=0", "-print_final_stats=1"),  # looking names up would take most of the time
     ]
     command = [str(program), *limits, "corpus", str(SEEDS / arguments.target)]
-    return subprocess.run(command, cwd=folder, check=False).returncode
+    return subprocess.run(command, cwd=folder, env=environment, check=False).returncode
 
 
 if __name__ == "__main__":
