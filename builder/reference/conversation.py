@@ -187,7 +187,8 @@ def render_turns(model: Model, template: PromptTemplate, turns: Sequence[Turn]) 
 def compact_result(text: str) -> str:
     """A tool's result as the model has seen them: no white space outside of strings, always a list.
 
-    Raises `SessionError` (bad_result) for what is no JSON.
+    `<` is written as an escape, so that no text in it becomes a marker, such as the end of the turn. Raises
+    `SessionError` (bad_result) for what is no JSON.
     """
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
@@ -196,7 +197,7 @@ def compact_result(text: str) -> str:
         raise SessionError(
             f"tool result: is not JSON: {error}; give one value or a list", code="bad_result"
         ) from None
-    compact = OUTSIDE_OF_STRINGS.sub(lambda found: found[1] or "", text)
+    compact = OUTSIDE_OF_STRINGS.sub(lambda found: found[1] or "", text).replace("<", r"\u003c")
     return compact if isinstance(value, list) else f"[{compact}]"
 
 
