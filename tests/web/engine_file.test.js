@@ -1,13 +1,12 @@
 // Which of the two engines a visitor takes.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { setImmediate as tick } from 'node:timers/promises';
 
 import { EngineFile } from '../../web/family/engine_file.js';
 import { FamilyError } from '../../web/family/errors.js';
 import { openFamily } from '../../web/family/index.js';
 import { completeHost } from '../../web/family/host.js';
-import { ROOT, faults, hex, makeCaches, makeNetwork, makeOptions, makeSite, makeWorkers } from './fakes.js';
+import { ROOT, faults, hex, makeCaches, makeNetwork, makeOptions, makeSite, makeWorkers, settle } from './fakes.js';
 
 /** The smallest module but one: it compiles, and is another file. */
 const RELAXED = Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 0, 2, 1, 0x78);
@@ -147,7 +146,7 @@ describe('a download and a compilation whose first file fails for both', () => {
 
   test('and the second, too: the next try begins with the first', async () => {
     const { file, settled, answers } = start();
-    await tick();
+    await settle();
     answers.forEach(fail);
     assert.deepEqual(await Promise.all(settled), ['no network', 'no network']);
     assert.deepEqual(said(file), ['relaxed', 'relaxed', null]);
@@ -156,7 +155,7 @@ describe('a download and a compilation whose first file fails for both', () => {
   for (const first of [0, 1]) {
     test(`and the second file for the download alone, which ends ${['first', 'last'][first]}`, async () => {
       const { file, settled, answers } = start();
-      await tick();
+      await settle();
       const ends = [() => fail(answers[0]), () => arrive(answers[1])];
       for (const at of [first, 1 - first]) {
         ends[at]();
