@@ -4,6 +4,10 @@ import { createHash } from 'node:crypto';
 import { canonicalJson } from '../../web/family/canonical.js';
 import { sha256 } from '../../web/family/hash.js';
 
+/** Longer than any test: nothing depends on how busy the machine is, unless a test is about silence. */
+const PATIENT_MS = 60_000;
+export const SHORT_MS = 250;
+
 export const ROOT = 'https://example.org/models/';
 
 /** Bytes that differ per seed and look like nothing. */
@@ -285,7 +289,7 @@ export function makeOptions({ network, caches = makeCaches(), workers = makeWork
     ...{ fetch: network.fetch, caches, subtle: crypto.subtle, locks: undefined },
     ...{ isOnline: () => network.isOnline, createWorker: workers.create },
   };
-  return { host, retryMs: 1, idleMs: 50, silenceMs: 50, ...more };
+  return { host, retryMs: 1, idleMs: PATIENT_MS, silenceMs: PATIENT_MS, ...more };
 }
 
 /** Lets everything happen that waits for nothing but its turn. */

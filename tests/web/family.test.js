@@ -5,7 +5,7 @@ import vm from 'node:vm';
 
 import { Channel } from '../../web/family/channel.js';
 import { openFamily } from '../../web/family/index.js';
-import { ROOT, blockedLocks, faults, makeCaches, makeGate, makeNetwork, makeOptions, makeSite, makeWorkers, settle } from './fakes.js';
+import { ROOT, SHORT_MS, blockedLocks, faults, makeCaches, makeGate, makeNetwork, makeOptions, makeSite, makeWorkers, settle } from './fakes.js';
 
 const LOGS = { base: [-1, -3, -4], home: [-3, -1, -4], media: [-3, -4, -1] };
 const CALL = '<tool_call>[{"name":"set_light","arguments":{"room":"bedroom"}}]</tool_call>';
@@ -183,7 +183,7 @@ test('when nothing can answer there is an error envelope, and the next try works
 
 describe('workers', () => {
   test('one that falls silent is replaced once, without a word to the user', async () => {
-    const { family, workers } = await open();
+    const { family, workers } = await open({ silenceMs: SHORT_MS });
     workers.deaths = { home: 1 };
     const { route: record } = await family.respond(['lights on']);
     assert.deepEqual([record.effective, record.reason], [1, 'none']);
@@ -193,7 +193,7 @@ describe('workers', () => {
   });
 
   test('one that dies twice leaves the answer to the base', async () => {
-    const { family, workers } = await open();
+    const { family, workers } = await open({ silenceMs: SHORT_MS });
     workers.deaths = { home: 2 };
     const { envelope, route: record } = await family.respond(['lights on']);
     assert.deepEqual(envelope, await baseAlone(['lights on']));
@@ -202,7 +202,7 @@ describe('workers', () => {
   });
 
   test('an idle one that was killed is replaced', async () => {
-    const { family, workers } = await open();
+    const { family, workers } = await open({ silenceMs: SHORT_MS });
     await family.respond(['lights on']);
     for (const worker of workers.alive) worker.isDead = true;
     assert.equal((await family.respond(['lights on'])).envelope.member, 'home');
@@ -333,7 +333,7 @@ describe('an abort', () => {
   });
 
   test('in a download rejects, and the next request gives the normal answer', async () => {
-    const { family, network, site } = await open();
+    const { family, network, site } = await open({ idleMs: SHORT_MS });
     network.faults.set(site.manifest.base.delivery.parts[0].path, [faults.silent]);
     const controller = new AbortController();
     const response = family.respond(['lights on'], { signal: controller.signal, onProgress: ({ phase }) => phase === 'download' && setImmediate(() => controller.abort()) });

@@ -6,11 +6,11 @@ import { completeHost } from '../../web/family/host.js';
 import { createLocks } from '../../web/family/locks.js';
 import { PartSource } from '../../web/family/parts.js';
 import { Store } from '../../web/family/store.js';
-import { ROOT, blockedLocks, faults, hex, makeCaches, makeNetwork, makeOptions, makeSite, quotaExceeded } from './fakes.js';
+import { ROOT, SHORT_MS, blockedLocks, faults, hex, makeCaches, makeNetwork, makeOptions, makeSite, quotaExceeded } from './fakes.js';
 
-async function makeSource({ site = makeSite(), caches = makeCaches() } = {}) {
+async function makeSource({ site = makeSite(), caches = makeCaches(), ...more } = {}) {
   const network = makeNetwork(site);
-  const { host: given, idleMs, retryMs } = makeOptions({ network, caches });
+  const { host: given, idleMs, retryMs } = makeOptions({ network, caches, ...more });
   const host = completeHost(given);
   const notices = [];
   const store = await Store.open(host, new URL(`${ROOT}family.json`), (notice) => notices.push(notice));
@@ -52,6 +52,8 @@ test('what rotted in the store is evicted and fetched again', async () => {
   assert.equal(network.requests.length, 3);
 });
 
+const SILENT = { silence: faults.silent, 'no answer': faults.mute };
+
 describe('what passes by itself is tried again', () => {
   const passing = {
     'status 500': faults.status(500),
@@ -59,12 +61,11 @@ describe('what passes by itself is tried again', () => {
     'a refused connection': faults.refused,
     'a short body': faults.short,
     'a flipped bit': faults.flipped,
-    silence: faults.silent,
-    'no answer': faults.mute,
+    ...SILENT,
   };
   for (const [name, fault] of Object.entries(passing)) {
     test(name, async () => {
-      const { network, source, part, seen } = await makeSource();
+      const { network, source, part, seen } = await makeSource(name in SILENT ? { idleMs: SHORT_MS } : {});
       network.faults.set(part.path, [fault, fault]);
       assert.equal(hex(await source.obtain(part)), part.sha256);
       assert.equal(network.requests.length, 3);
@@ -87,7 +88,7 @@ describe('what stays wrong has a code and leaves nothing behind', () => {
   ];
   for (const [name, fault, code, requestCount] of lasting) {
     test(name, async () => {
-      const { network, source, store, part } = await makeSource();
+      const { network, source, store, part } = await makeSource(name in SILENT ? { idleMs: SHORT_MS } : {});
       network.faults.set(part.path, Array(requestCount).fill(fault));
       await assert.rejects(source.obtain(part), { code });
       assert.equal(network.requests.length, requestCount);
@@ -108,7 +109,7 @@ test('without a connection the device is offline, at once', async () => {
 test('an abort ends a download and its pauses', async () => {
   for (const fault of [faults.silent, faults.refused]) {
     const { network, source, part } = await makeSource();
-    network.faults.set(part.path, [fault, fault, fault]);
+    network.faults.set(part.path, [fault]);
     const controller = new AbortController();
     const download = source.obtain(part, controller.signal);
     setImmediate(() => controller.abort());

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 
 import { openFamily } from '../../web/family/index.js';
-import { ROOT, faults, hex, makeCaches, makeNetwork, makeOptions, makeSite, makeWorkers, noise, quotaExceeded, upgradeFrom } from './fakes.js';
+import { ROOT, SHORT_MS, faults, hex, makeCaches, makeNetwork, makeOptions, makeSite, makeWorkers, noise, quotaExceeded, upgradeFrom } from './fakes.js';
 
 const OLD = makeSite();
 const PATCH_BYTES = 250;
@@ -29,12 +29,12 @@ async function keptFromOld() {
   return caches;
 }
 
-async function comeBack({ site = NEW, locks = alone(), plan = script(), ...more } = {}) {
-  const caches = more.caches ?? (await keptFromOld());
+async function comeBack({ site = NEW, locks = alone(), plan = script(), caches: given, ...more } = {}) {
+  const caches = given ?? (await keptFromOld());
   const network = makeNetwork(site);
   const workers = makeWorkers(plan);
   const events = [];
-  const options = makeOptions({ network, caches, workers, onEvent: (event) => events.push(event) });
+  const options = makeOptions({ network, caches, workers, onEvent: (event) => events.push(event), ...more });
   options.host.locks = locks;
   const family = await openFamily(`${ROOT}family.json`, options);
   const kept = async () => (await family.list()).map(({ sha256 }) => sha256).sort();
@@ -125,7 +125,7 @@ describe('the whole base is downloaded, and the answer is the same, when', () =>
   }
 
   test('the worker falls silent', async () => {
-    const visit = await comeBack();
+    const visit = await comeBack({ silenceMs: SHORT_MS });
     visit.workers.deaths = { upgrade: 1 };
     assert.equal((await visit.family.respond(['hi'])).envelope.text, 'hello');
     assert.deepEqual([visit.fetched(NEW_PARTS), visit.upgrades()[0].error.code], [2, 'worker_lost']);
