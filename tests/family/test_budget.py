@@ -21,7 +21,7 @@ from builder.errors import FamilyError
 from builder.family.budget.evaluate import Example, compare, read_examples
 from builder.family.budget.export import Budget, Budgeted, BudgetExporter
 from builder.family.budget.requantiser import Point
-from builder.family.budget.search import first_that_fits, step_points, trade_points
+from builder.family.budget.search import Found, first_that_fits, friendly_point, step_points, trade_points
 from builder.family.budget.size import parse_size
 from builder.family.export import Exporters, export_member
 from builder.family.family import Family, load_family
@@ -128,6 +128,17 @@ def test_a_budget_is_met_by_zero_residual_and_found_again(family, exporter):
     assert (first.lossy.mode, first.lossy.budget_bytes) == ("zero-residual", 7_000)
     assert apply_patch(exporter.base, first.patch) == first.data
     assert (first.data, first.patch) == (second.data, second.patch)
+
+
+def test_a_patch_larger_than_its_trial_is_not_passed_off_as_fitting(family, exporter, monkeypatch):
+    fits = Found(friendly_point(), 3_000)
+    monkeypatch.setattr("builder.family.budget.export.first_that_fits", lambda *_: fits)
+    sentence = (
+        r"^home: its patch has \d+,\d{3} bytes, must be at most 3,000, as its trial had; .* this builder$"
+    )
+    with pytest.raises(FamilyError, match=sentence) as refused:
+        exporter.export(family.member("home"), Budget(3_000))
+    assert refused.value.code == "budget_limit"
 
 
 @pytest.mark.slow

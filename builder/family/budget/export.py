@@ -110,6 +110,7 @@ class BudgetExporter:
         self, member: Member, budget: Budget, trial: _Trials, point: Point, plain_patch_bytes: int
     ) -> Budgeted:
         tensors, data, patch = trial.at(point)
+        _require_size(member, patch, budget)
         arrival = measure_arrival(self._base, read_container(data), trial.changes)
         _require_gain(member, arrival, budget)
         plain = bytes(trial.plain.data)
@@ -213,6 +214,16 @@ def _choose(member: Member, trial: _Trials, size: int) -> Point:
         "raise the budget",
         code="budget_unreachable",
     )
+
+
+def _require_size(member: Member, patch: bytes, budget: Budget) -> None:
+    """The point was chosen by a trial; what is published is held to the budget itself."""
+    if budget.size is not None and len(patch) > budget.size:
+        raise FamilyError(
+            f"{member.id}: its patch has {len(patch):,} bytes, must be at most {budget.size:,}, as its trial "
+            "had; raise the budget, and report this contradiction as an error of this builder",
+            code="budget_limit",
+        )
 
 
 def _require_gain(member: Member, arrival: Arrival, budget: Budget) -> None:
