@@ -152,6 +152,8 @@ def compile_tools(text: str) -> Array:
     shapes = [compiler.tool(tool, i) for i, (compiler, tool) in enumerate(zip(compilers, tools, strict=True))]
     if sum(compiler.positions for compiler in compilers) > POSITIONS_ALL_MAX:
         raise GrammarError("tools: their patterns are too long together", code="grammar_limit")
+    if sum(compiler.literal_bytes for compiler in compilers) > len(text.encode()):
+        raise GrammarError("tools: their literals are longer than the text", code="grammar_limit")
     for tool, shape in zip(tools, shapes, strict=True):
         path = (tool["name"],)
         head = b'{"name":' + _text_of(tool["name"], path) + b',"arguments":'
@@ -167,6 +169,7 @@ class _Compiler:
     def __init__(self) -> None:
         self.root: Any = None
         self.positions = 0
+        self.literal_bytes = 0
         self._known: dict[int, Node] = {}
         self._boolean, self._null = Literals([b"false", b"true"]), Literals([b"null"])
         self._nothing, self._any = Choice(), Choice()
@@ -277,7 +280,9 @@ class _Compiler:
         for member in members:
             if not _has_type(member, types):
                 continue
-            texts.add(_text_of(member, (*path, keyword)))
+            literal = _text_of(member, (*path, keyword))
+            self.literal_bytes += len(literal)
+            texts.add(literal)
             if not all(_decimal(number) for number in _numbers_in(member)):
                 _refuse("grammar_limit", (*path, keyword))
         if not texts:
@@ -345,6 +350,7 @@ class _Compiler:
             _refuse("grammar_unsupported", path)  # an undeclared name could be the same in another spelling
         if len(properties) == PROPERTIES_MAX:
             _refuse("grammar_limit", path)
+        self.literal_bytes += len(text)
         properties[text] = node
 
 

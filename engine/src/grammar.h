@@ -44,7 +44,7 @@ struct sg_json {
 };
 
 struct sg_json_counts {
-    uint32_t values, objects, strings;
+    uint32_t text_bytes, values, objects;
 };
 
 /* Checks the text (RFC 8259, no key twice in one object); `values` is filled where there is memory for it. */
@@ -182,7 +182,7 @@ struct sg_grammar {
 struct sg_schema_sizes {
     uint32_t nodes, choices, literals, literal_bytes;
 };
-struct sg_schema_sizes sg_schema_sizes(const struct sg_json_counts *counts, size_t text_bytes);
+struct sg_schema_sizes sg_schema_sizes(const struct sg_json_counts *counts);
 int sg_schema_compile(struct sg_grammar *grammar, const uint8_t *text, const struct sg_json *values,
                       const struct sg_json_counts *counts, uint16_t *node_of_value, struct sg_error *error);
 

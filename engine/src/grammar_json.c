@@ -61,7 +61,6 @@ static bool read_escape(struct reader *reader) {
 }
 
 static bool read_string(struct reader *reader) {
-    reader->counts.strings++;
     for (reader->at++; peek(reader) != '"';) {
         const uint8_t *at = reader->text + reader->at;
         const size_t length = sg_utf8_length(at, reader->byte_count - reader->at);
@@ -190,6 +189,7 @@ int sg_json_read(const uint8_t *text, size_t byte_count, struct sg_json *values,
     skip_space(&reader);
     good = good && reader.at == byte_count;
     *counts = reader.counts;
+    counts->text_bytes = (uint32_t)byte_count;
     return good ? SG_STATUS_OK : sg_fail(error, SG_STATUS_GRAMMAR_BAD_JSON, "tools", reader.at, 0, 0);
 }
 

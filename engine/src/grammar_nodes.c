@@ -96,6 +96,13 @@ bool sg_schema_add_literal(struct sg_compiler *c, uint32_t first, uint32_t byte_
     return true;
 }
 
+/* A reference may lead into a literal, which is then written once more. Without that, literals of schemas are no longer
+ * than the text; so they must be, and `literal_bytes` has room for them and any one value besides. */
+void sg_schema_take_room(struct sg_compiler *c, uint32_t byte_count, const struct sg_trail *trail, uint32_t value) {
+    if (byte_count > c->literal_room) sg_schema_fail(c, SG_STATUS_GRAMMAR_LIMIT, trail, value);
+    else c->literal_room -= byte_count;
+}
+
 static uint8_t start_of_literal(uint8_t byte) {
     switch (byte) {
     case '"': return SG_START_STRING;

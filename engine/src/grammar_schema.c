@@ -239,20 +239,20 @@ static void compile_tools(struct sg_compiler *c) {
     c->grammar->root = sg_schema_node(c, calls, &nowhere);
 }
 
-struct sg_schema_sizes sg_schema_sizes(const struct sg_json_counts *counts, size_t text_bytes) {
+struct sg_schema_sizes sg_schema_sizes(const struct sg_json_counts *counts) {
     return (struct sg_schema_sizes){
         .nodes = 10 * counts->objects + 16,
         .choices = 16 * counts->objects + 4 * counts->values + 64,
         .literals = 2 * counts->values + 16,
-        .literal_bytes = (uint32_t)(2 * text_bytes) + counts->strings + 48 * counts->objects + 64,
+        .literal_bytes = 2 * counts->text_bytes + 48 * counts->objects + 64,
     };
 }
 
 int sg_schema_compile(struct sg_grammar *grammar, const uint8_t *text, const struct sg_json *values,
                       const struct sg_json_counts *counts, uint16_t *node_of_value, struct sg_error *error) {
     struct sg_compiler c = {.grammar = grammar, .text = text, .values = values, .node_of_value = node_of_value,
-                            .error = error};
-    c.sizes = sg_schema_sizes(counts, values[0].start + values[0].byte_count);
+                            .error = error, .literal_room = counts->text_bytes};
+    c.sizes = sg_schema_sizes(counts);
     memset(node_of_value, 0xff, counts->values * sizeof *node_of_value);
     compile_tools(&c);
     if (c.status == SG_STATUS_OK) sg_schema_flatten(&c);

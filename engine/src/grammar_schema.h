@@ -39,6 +39,7 @@ struct sg_compiler {
     struct sg_schema_sizes sizes;
     struct sg_error *error;
     uint32_t root; /* value of the present tool's parameters */
+    uint32_t literal_room; /* bytes that literals of schemas may still take */
     uint16_t any, boolean, null, nothing;
     int status;
 };
@@ -54,6 +55,7 @@ void sg_schema_add_choice(struct sg_compiler *c, uint16_t choice, uint16_t alter
 uint8_t *sg_schema_free_bytes(const struct sg_compiler *c);
 int sg_schema_compare(const struct sg_grammar *grammar, uint32_t a, uint32_t b);
 bool sg_schema_add_literal(struct sg_compiler *c, uint32_t first, uint32_t byte_count, uint32_t node);
+void sg_schema_take_room(struct sg_compiler *c, uint32_t byte_count, const struct sg_trail *trail, uint32_t value);
 uint16_t sg_schema_literals_node(struct sg_compiler *c, uint32_t first, const struct sg_trail *trail);
 uint16_t sg_schema_choice(struct sg_compiler *c, const struct sg_trail *trail);
 uint16_t sg_schema_string_node(struct sg_compiler *c, const struct sg_trail *trail);

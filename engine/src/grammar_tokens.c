@@ -127,9 +127,8 @@ struct layout {
     uint16_t *node_of_value;
 };
 
-static struct layout lay_out(const struct sg_model *model, const struct sg_json_counts *counts, size_t text_bytes,
-                             struct sg_arena *arena) {
-    const struct sg_schema_sizes sizes = sg_schema_sizes(counts, text_bytes);
+static struct layout lay_out(const struct sg_model *model, const struct sg_json_counts *counts, struct sg_arena *arena) {
+    const struct sg_schema_sizes sizes = sg_schema_sizes(counts);
     uint32_t piece_byte_count;
     struct sg_grammar made = {.model = model, .piece_count = read_pieces(model, NULL, &piece_byte_count)};
     sg_model_describe(model, &made.info);
@@ -168,7 +167,7 @@ int sg_grammar_measure(const struct sg_model *model, const uint8_t *tools, size_
     *grammar_bytes = 0;
     const int status = count_tools(model, tools, tools_bytes, &counts, error);
     if (status != SG_STATUS_OK) return status;
-    lay_out(model, &counts, tools_bytes, &arena);
+    lay_out(model, &counts, &arena);
     *grammar_bytes = (size_t)arena.used;
     return SG_STATUS_OK;
 }
@@ -183,7 +182,7 @@ int sg_grammar_open(const struct sg_model *model, const uint8_t *tools, size_t t
     int status = count_tools(model, tools, tools_bytes, &counts, error);
     if (status != SG_STATUS_OK) return status;
     if (!memory) return sg_fail(error, SG_STATUS_BAD_ARGUMENT, "memory", 0, 0, 0);
-    const struct layout layout = lay_out(model, &counts, tools_bytes, &arena);
+    const struct layout layout = lay_out(model, &counts, &arena);
     if (!sg_arena_fits(&arena)) return sg_fail(error, SG_STATUS_OUT_OF_MEMORY, "grammar", 0, memory_bytes, arena.used);
     struct sg_grammar *made = layout.grammar;
     status = sg_json_read(tools, tools_bytes, layout.values, &counts, error);

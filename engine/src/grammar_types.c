@@ -210,6 +210,7 @@ static bool add_property(struct sg_compiler *c, struct sg_node *node, uint32_t k
     }
     out[byte_count] = ':';
     if (node->count == SG_PROPERTIES_MAX) sg_schema_fail(c, SG_STATUS_GRAMMAR_LIMIT, trail, key);
+    sg_schema_take_room(c, byte_count + 1, trail, key);
     if (c->status != SG_STATUS_OK || !sg_schema_add_literal(c, node->first, byte_count + 1, value)) return false;
     node->count++;
     return true;
@@ -228,6 +229,19 @@ static void add_properties(struct sg_compiler *c, struct sg_node *node, uint32_t
     }
 }
 
+/* Place of a name among the properties; their count if it is none. */
+static uint32_t find_property(const struct sg_compiler *c, const struct sg_node *node, uint32_t name) {
+    uint8_t *out = sg_schema_free_bytes(c);
+    const uint32_t byte_count = sg_json_canonical(c->text, c->values, name, out);
+    uint32_t at = 0;
+    for (; at < node->count; at++) {
+        const struct sg_literal *known = &c->grammar->literals[node->first + at];
+        if (known->byte_count != byte_count + 1) continue;
+        if (memcmp(c->grammar->literal_bytes + known->start, out, byte_count) == 0) break;
+    }
+    return at;
+}
+
 /* A name that is required and not declared is one of the undeclared ones, if there may be any. */
 static void add_required(struct sg_compiler *c, struct sg_node *node, uint32_t required, const struct sg_trail *trail) {
     if (!required) return;
@@ -244,19 +258,11 @@ static void add_required(struct sg_compiler *c, struct sg_node *node, uint32_t r
                 sg_schema_fail_at(c, SG_STATUS_GRAMMAR_BAD_SCHEMA, trail, required);
                 return;
             }
-            if (pass == 0 && node->child != SG_NO_NODE) {
+            const uint32_t at = find_property(c, node, value);
+            if (pass == 0 && at == node->count && node->child != SG_NO_NODE) {
                 add_property(c, node, value, node->child, &leaf);
-                continue;
             }
             if (pass == 0) continue;
-            uint8_t *out = sg_schema_free_bytes(c);
-            const uint32_t byte_count = sg_json_canonical(c->text, c->values, value, out);
-            uint32_t at = 0;
-            for (; at < node->count; at++) {
-                const struct sg_literal *known = &c->grammar->literals[node->first + at];
-                if (known->byte_count != byte_count + 1) continue;
-                if (memcmp(c->grammar->literal_bytes + known->start, out, byte_count) == 0) break;
-            }
             if (at == node->count) sg_schema_fail(c, SG_STATUS_GRAMMAR_EMPTY, &leaf, value);
             else node->required |= (uint64_t)1 << at;
         }
@@ -321,6 +327,7 @@ static void add_member(struct sg_compiler *c, uint32_t first, uint32_t value, ui
     const uint32_t byte_count = sg_json_canonical(c->text, c->values, value, sg_schema_free_bytes(c));
     if (byte_count == 0) sg_schema_fail(c, SG_STATUS_GRAMMAR_UNSUPPORTED, trail, value);
     if (!has_plain_numbers(c, value)) sg_schema_fail(c, SG_STATUS_GRAMMAR_LIMIT, trail, value);
+    sg_schema_take_room(c, byte_count, trail, value);
     if (c->status == SG_STATUS_OK) sg_schema_add_literal(c, first, byte_count, SG_NONE);
 }
 

@@ -110,6 +110,16 @@ def make_model(seed: int = 0, tokenizer: Tokenizer | None = None) -> bytes:
     return write_container(header, blobs)
 
 
+def nested_literals(depth: int, references: int, letters: int) -> str:
+    """A tool whose references lead into literals within literals: each writes what is left of them again."""
+    literal: Any = "a" * letters
+    for _ in range(depth):
+        literal = {"const": literal}
+    names = {f"p{i}": {"$ref": "#/$defs/a" + "/const" * i} for i in range(references)}
+    parameters = {"type": "object", "properties": names, "$defs": {"a": literal}}
+    return tool_text({"name": "t", "parameters": parameters})
+
+
 def tool_text(*tools: dict[str, Any]) -> str:
     """Tools as they stand in a prompt."""
     return json.dumps(list(tools), separators=(",", ":"), ensure_ascii=False)

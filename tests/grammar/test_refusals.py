@@ -8,7 +8,7 @@ import pytest
 
 from builder.errors import GrammarError
 from builder.reference.grammar import ReferenceGrammar
-from tests.grammar.samples import one_tool, tool_text
+from tests.grammar.samples import nested_literals, one_tool, tool_text
 
 UNSUPPORTED, LIMIT, BAD, EMPTY = "grammar_unsupported", "grammar_limit", "grammar_bad_schema", "grammar_empty"
 V = "t/parameters/properties/v"
@@ -115,6 +115,9 @@ TOOLS = {
 }
 
 
+TOOLS["literals within literals"] = (nested_literals(50, 50, 20000), LIMIT, "tools")
+
+
 def refused_by_both(model, vocabulary, tools: str, code: str, path: str) -> None:
     for refuse in (model.grammar, lambda text: ReferenceGrammar(text, vocabulary)):
         with pytest.raises(GrammarError) as caught:
@@ -133,6 +136,20 @@ def test_a_schema_is_refused_with_its_path(model, vocabulary, name):
 @pytest.mark.parametrize("name", TOOLS)
 def test_tools_are_refused(model, vocabulary, name):
     refused_by_both(model, vocabulary, *TOOLS[name])
+
+
+@pytest.mark.parametrize("letters", range(50, 90))
+def test_both_count_the_bytes_of_literals(model, vocabulary, letters):
+    tools = nested_literals(4, 3, letters)
+    verdicts = []
+    for compile_it in (model.grammar, lambda text: ReferenceGrammar(text, vocabulary)):
+        try:
+            compile_it(tools)
+            verdicts.append(None)
+        except GrammarError as error:
+            verdicts.append(error.code)
+    assert verdicts[0] == verdicts[1]
+    assert verdicts[0] in (None, LIMIT)
 
 
 HUGE = {
