@@ -1,6 +1,7 @@
-/* Input: u8 file (0 to 2: one of the golden containers; 3: what follows is a file), u8 depth, u8 capacity, u8 numerics, then
- * edits of the file: u8 form, u16 place, a value of 1, 2, 4 or 8 bytes; or the file's new size. What opens must work: on a
- * few tokens, in both numerics, with the heads that it has, within memory that has to do with the file's size. */
+/* Input: u8 file (0 to 2: one of the golden containers; 3: what follows is a file), u8 depth, u8 capacity, u8 numerics,
+ * then edits of the file: u8 form, u16 place, a value of 1, 2, 4 or 8 bytes; or the file's new size. What opens must
+ * work: on a few tokens, in both numerics, with the heads that it has, within memory that has to do with the file's
+ * size. In less memory nothing opens. */
 #include "models.h"
 #include "targets.h"
 
@@ -115,7 +116,8 @@ static void use(const struct sg_model *model, uint32_t wanted, uint32_t numerics
     struct sg_session *session;
     size_t byte_count;
     sg_model_describe(model, &info);
-    const uint32_t most = info.max_seq_len < CAPACITY_MAX ? info.max_seq_len : CAPACITY_MAX, capacity = 1 + wanted % most;
+    const uint32_t most = info.max_seq_len < CAPACITY_MAX ? info.max_seq_len : CAPACITY_MAX;
+    const uint32_t capacity = 1 + wanted % most;
     int status = sg_session_measure(model, info.max_seq_len + 1, numerics, &byte_count, &error);
     require_failure(status, &error);
     status = sg_session_measure(model, capacity, numerics, &byte_count, &error);
@@ -123,10 +125,24 @@ static void use(const struct sg_model *model, uint32_t wanted, uint32_t numerics
         require_failure(status, &error);
         return;
     }
-    void *memory = fuzz_block(byte_count);
+    const size_t less = byte_count * wanted / 256;
+    void *memory = fuzz_block(less);
+    if (sg_session_open(model, capacity, numerics, memory, less, &session, &error) != SG_STATUS_OUT_OF_MEMORY)
+        abort();
+    free(memory);
+    memory = fuzz_block(byte_count);
     if (sg_session_open(model, capacity, numerics, memory, byte_count, &session, &error) != SG_STATUS_OK)
         abort();
     run(session, model, &info, capacity < TOKENS_MAX ? capacity : TOKENS_MAX);
+    free(memory);
+}
+
+static void open_in_less(const struct file *file, uint32_t depth, size_t memory_bytes) {
+    struct sg_error error = {0};
+    struct sg_model *model;
+    void *memory = fuzz_block(memory_bytes);
+    require_failure(
+        sg_model_open_rung(file->bytes, file->byte_count, depth, memory, memory_bytes, &model, &error), &error);
     free(memory);
 }
 
@@ -142,6 +158,7 @@ void fuzz_container(const uint8_t *data, size_t byte_count) {
     if (status == SG_STATUS_OK) {
         if (model_bytes > MODEL_BYTES_MAX(file.byte_count))
             abort();
+        open_in_less(&file, depth, model_bytes * capacity / 256);
         void *memory = fuzz_block(model_bytes);
         status = sg_model_open_rung(file.bytes, file.byte_count, depth, memory, model_bytes, &model, &error);
         if (status == SG_STATUS_OK)

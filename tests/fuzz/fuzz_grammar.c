@@ -1,6 +1,7 @@
-/* Input: u8 room, u8 how to begin (odd: with `<tool_call>`), the tools' text up to a zero byte, then one step a byte. Most
- * steps draw an allowed id; those from 240 on offer one that may not fit. A room that shrinks by one with each id always has an
- * id left within a call, and the call is closed before the room is used up. */
+/* Input: u8 room, u8 how to begin (odd: with `<tool_call>`), the tools' text up to a zero byte, then one step a byte.
+ * Most steps draw an allowed id; those from 240 on offer one that may not fit. A room that shrinks by one with each id
+ * always has an id left within a call, and the call is closed before the room is used up. Sampling draws what the mask
+ * allows. In less memory nothing opens. */
 #include <stdbool.h>
 
 #include "models.h"
@@ -11,10 +12,25 @@
 #define ROOM_MAX 200u
 #define OFFERED 240u
 
+#define SAMPLED 8u
+
 struct model {
     struct sg_model *model;
     struct sg_model_info info;
+    struct sg_session *session; /* with logits to sample from */
 };
+
+static void open_session(struct model *model) {
+    struct sg_error error;
+    size_t byte_count;
+    const uint32_t id = 1;
+    if (sg_session_measure(model->model, 1, SG_NUMERICS_EXACT, &byte_count, &error) != SG_STATUS_OK)
+        abort();
+    void *memory = fuzz_block(byte_count);
+    if (sg_session_open(model->model, 1, SG_NUMERICS_EXACT, memory, byte_count, &model->session, &error) ||
+        sg_session_append(model->session, &id, 1, &error))
+        abort();
+}
 
 /* Opened once: no input changes it. */
 static const struct model *shared_model(void) {
@@ -28,6 +44,7 @@ static const struct model *shared_model(void) {
         sg_model_open(file, file_bytes, fuzz_block(model_bytes), model_bytes, &shared.model, &error) != SG_STATUS_OK)
         abort();
     sg_model_describe(shared.model, &shared.info);
+    open_session(&shared);
     return &shared;
 }
 
@@ -64,7 +81,20 @@ static bool offer(struct sg_grammar *grammar, uint32_t id, uint32_t room, uint32
     return status == SG_STATUS_OK;
 }
 
+/* Sampling tells of the same ids as the mask, greedy and at a temperature. */
+static void sample(const struct model *model, struct sg_grammar *grammar, uint32_t room, bool has_any, uint32_t state) {
+    struct sg_sampling sampling = {.temperature = state & 1 ? 2.0f : 0.0f, .top_p = 1.0f, .random_state = state};
+    struct sg_error error;
+    const uint32_t *words;
+    uint32_t id;
+    const int status = sg_session_sample_allowed(model->session, grammar, room, &sampling, &id, &error);
+    sg_grammar_allowed(grammar, room, &words);
+    if ((status == SG_STATUS_OK) != has_any || (has_any && !is_allowed(words, id)))
+        abort();
+}
+
 struct answer {
+    const struct model *model;
     struct sg_grammar *grammar;
     const struct sg_model_info *info;
     uint32_t room;
@@ -89,6 +119,8 @@ static void step(struct answer *answer, uint32_t choice, struct fuzz_input *step
     const uint32_t *words;
     sg_grammar_allowed(answer->grammar, answer->room, &words);
     uint32_t id = draw(words, info->logit_count, choice);
+    if (choice % SAMPLED == 0)
+        sample(answer->model, answer->grammar, answer->room, id != UINT32_MAX, choice / SAMPLED);
     const bool is_none = id == UINT32_MAX, was_promised = answer->is_promised;
     if (is_none && answer->is_calling && was_promised)
         abort();
@@ -106,9 +138,10 @@ static void step(struct answer *answer, uint32_t choice, struct fuzz_input *step
     keep(answer, id);
 }
 
-static void walk(struct sg_grammar *grammar, const struct sg_model_info *info, uint32_t room, bool is_calling,
+static void walk(struct sg_grammar *grammar, const struct model *model, uint32_t room, bool is_calling,
                  struct fuzz_input *steps) {
-    struct answer answer = {grammar, info, room, false, false, true};
+    const struct sg_model_info *info = &model->info;
+    struct answer answer = {model, grammar, info, room, false, false, true};
     struct sg_error error;
     const uint32_t *words;
     sg_grammar_allowed(grammar, room, &words);
@@ -139,14 +172,19 @@ static void use(const struct model *model, const uint8_t *tools, size_t tools_by
         return;
     if (grammar_bytes > GRAMMAR_BYTES_MAX)
         abort();
-    void *memory = fuzz_block(grammar_bytes);
+    const size_t less = grammar_bytes * room / ROOM_MAX;
+    void *memory = fuzz_block(less);
+    if (sg_grammar_open(model->model, tools, tools_bytes, memory, less, &grammar, &error) == SG_STATUS_OK)
+        abort();
+    free(memory);
+    memory = fuzz_block(grammar_bytes);
     status = sg_grammar_open(model->model, tools, tools_bytes, memory, grammar_bytes, &grammar, &error);
     require_reason(status, &error);
     if (status == SG_STATUS_OK) {
         struct fuzz_input again = *steps;
-        walk(grammar, &model->info, room, is_calling, steps);
+        walk(grammar, model, room, is_calling, steps);
         sg_grammar_reset(grammar);
-        walk(grammar, &model->info, room, is_calling, &again);
+        walk(grammar, model, room, is_calling, &again);
     }
     free(memory);
 }

@@ -1,6 +1,6 @@
-/* Input: u8 form (1: a piece for each byte stands in front; 2: dummy prefix; 4: what follows the text is the blob as it is),
- * u8 size of the text, the text, then pieces: i8 score, u8 type, u8 size, bytes. With a piece for each byte, what is encoded
- * must decode to the same text; in any case ids exist, sizes hold, and a buffer that is too small is told. */
+/* Input: u8 form (1: a piece for each byte stands in front; 2: dummy prefix; 4: what follows the text is the blob as it
+ * is), u8 size of the text, the text, then pieces: i8 score, u8 type, u8 size, bytes. With a piece for each byte, what
+ * is encoded must decode to the same text; in any case ids exist, sizes hold, and a buffer too small is told. */
 #include "model.h"
 #include "models.h"
 #include "targets.h"

@@ -1,4 +1,4 @@
-/* Inputs of the engine's targets without a fuzzer: `replay TARGET ROUNDS FILE...` runs each file, and damaged forms of it. */
+/* The targets without a fuzzer: `replay TARGET ROUNDS FILE...` runs each file and damaged forms of it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
