@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from builder.family.export import export_family
 from builder.family.family import Family, load_family
@@ -17,6 +18,12 @@ os.environ |= {"NEEDLE_TELEMETRY": "0", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "
 
 # A run in the background of a shell ignores Ctrl-C, and children inherit that; some tests send it to them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The same examples on every run; `--hypothesis-profile=default` draws new ones.
+settings.register_profile(
+    "repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("repeatable")
 
 DEMO = Path(__file__).parent.parent / "examples" / "demo"
 

@@ -683,9 +683,13 @@ test('an answer that was given is not kept alive', async () => {
   const { family } = await open();
   const ask = async () => new WeakRef(await family.respond(['lights on']));
   const answers = [await ask(), await ask()];
-  await new Promise((resolve) => setImmediate(resolve));
-  collect();
-  assert.deepEqual(answers.map((answer) => answer.deref()), [undefined, undefined]);
+  const kept = () => answers.filter((answer) => answer.deref()).length;
+  for (let round = 0; round < 20; round += 1) {
+    await new Promise((resolve) => setImmediate(resolve));
+    collect();
+    if (kept() === 0) break;
+  }
+  assert.equal(kept(), 0);
 });
 
 test('a closed family ends its workers and refuses', async () => {

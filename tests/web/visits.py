@@ -145,6 +145,11 @@ class Embedded:
 
     page: Page
 
+    def wait_for_workers(self, count: int) -> None:
+        """Until the browser has as many, which it tells a little later; the test's own limit ends this."""
+        while len(self.page.workers) != count:
+            self.page.wait_for_timeout(10)
+
     def respond(self, turns: list[str], abort_at: str = "", **options: Any) -> dict[str, Any]:
         """The answer with its `tokens` and `phases`, or `rejected` with a code.
 
