@@ -46,6 +46,9 @@ def _has_room(model: EngineModel, tools: str, max_new_tokens: int) -> bool:
     texts = {int(i): model.decode([int(i)]) for i in np.flatnonzero(grammar.allowed(max_new_tokens - 1))}
     if any(text.startswith("[{") for text in texts.values()):
         return True
-    grammar.accept(next(i for i, text in texts.items() if text == "["))
+    bracket = next((i for i, text in texts.items() if text == "["), None)
+    if bracket is None:
+        return False
+    grammar.accept(bracket)
     behind = np.flatnonzero(grammar.allowed(max_new_tokens - 2))
     return any(model.decode([int(i)]).startswith("{") for i in behind)

@@ -9,6 +9,7 @@ import pytest
 from builder.errors import FamilyError
 from builder.family.family import Member
 from builder.publish.calls import require_callable
+from tests.grammar.samples import make_model
 
 TIMER = '[{"name":"timer","parameters":{"type":"object","properties":{"tags":SCHEMA},"required":["tags"]}}]'
 
@@ -39,10 +40,13 @@ def test_a_keyword_that_is_not_enforced_is_named_with_its_path(base, home):
     assert caught.value.code == "grammar_unsupported"
 
 
-def test_room_for_no_call_is_refused(base, home):
+@pytest.mark.parametrize("room", range(1, 7))
+def test_room_for_no_call_is_refused(base, home, room):
     require_callable(base, [replace(home, max_new_tokens=24)])
-    with pytest.raises(FamilyError, match="home: max_new_tokens: is 6, must be enough for the shortest call"):
-        require_callable(base, [replace(home, max_new_tokens=6)])
+    sentence = f"home: max_new_tokens: is {room}, must be enough for the shortest call"
+    for container in (base, make_model()):
+        with pytest.raises(FamilyError, match=sentence):
+            require_callable(container, [replace(home, max_new_tokens=room)])
 
 
 def test_the_router_is_only_scored(base, demo_family):
