@@ -38,7 +38,7 @@ void sg_schema_fail_at(struct sg_compiler *c, enum sg_status status, const struc
 
 uint16_t sg_schema_node(struct sg_compiler *c, struct sg_node node, const struct sg_trail *trail) {
     struct sg_grammar *grammar = c->grammar;
-    if (grammar->node_count == c->sizes.nodes || grammar->node_count == SG_NODES_MAX) {
+    if (grammar->node_count == c->sizes.nodes) {
         sg_schema_fail(c, SG_STATUS_GRAMMAR_LIMIT, trail, 0);
         return 0;
     }

@@ -240,8 +240,9 @@ static void compile_tools(struct sg_compiler *c) {
 }
 
 struct sg_schema_sizes sg_schema_sizes(const struct sg_json_counts *counts) {
+    const uint32_t nodes = 10 * counts->objects + 16;
     return (struct sg_schema_sizes){
-        .nodes = 10 * counts->objects + 16,
+        .nodes = nodes < SG_NODES_MAX ? nodes : SG_NODES_MAX,
         .choices = 16 * counts->objects + 4 * counts->values + 64,
         .literals = 2 * counts->values + 16,
         .literal_bytes = 2 * counts->text_bytes + 48 * counts->objects + 64,

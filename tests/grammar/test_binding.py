@@ -73,6 +73,14 @@ def make_tokenizer_markers() -> tuple[str, ...]:
     return tuple(piece.text for piece in make_tokenizer().pieces if piece.type.name == "USER_DEFINED")
 
 
+def test_many_empty_schemas_take_little_memory(container):
+    model = Engine().open(container)
+    before = model.memory_bytes
+    parameters = {"type": "object", "properties": {"v": {"const": [{}] * 20000}}}
+    model.grammar(tool_text({"name": "t", "parameters": parameters}))
+    assert model.memory_bytes - before < 8 << 20
+
+
 def test_a_grammar_starts_afresh_with_each_answer(model):
     grammar = model.grammar(tool_text(LIGHT))
     prompt = [model.info.bos_id, *model.encode("hi")]
