@@ -113,10 +113,15 @@ static int check_model(const struct sg_model *model, struct sg_error *error) {
     if (info.tool_call_open_id >= logit_count || info.tool_call_close_id >= logit_count) {
         return sg_fail(error, SG_STATUS_GRAMMAR_UNSUPPORTED, "tokenizer.tool_call", 0, 0, 0);
     }
+    bool is_spelt[256] = {false};
+    for (uint32_t id = 0; id < id_count(model); id++) {
+        uint8_t bytes[1];
+        if (is_special(&info, id) || text_of(&model->tokenizer, id, NULL) != 1) continue;
+        text_of(&model->tokenizer, id, bytes);
+        is_spelt[bytes[0]] = true;
+    }
     for (uint32_t i = 0; i < 256; i++) {
-        if (!model->tokenizer.byte_fallback || model->tokenizer.byte_ids[i] >= logit_count) {
-            return sg_fail(error, SG_STATUS_GRAMMAR_UNSUPPORTED, "tokenizer.byte_fallback", 0, i, 255);
-        }
+        if (!is_spelt[i]) return sg_fail(error, SG_STATUS_GRAMMAR_UNSUPPORTED, "tokenizer.byte_fallback", 0, i, 255);
     }
     return SG_STATUS_OK;
 }
@@ -226,7 +231,7 @@ static uint32_t fewest_pieces(struct sg_grammar *grammar, uint32_t byte_count) {
     grammar->best[byte_count] = 0;
     for (uint32_t start = byte_count; start-- > 0;) {
         uint32_t low = 0, high = grammar->piece_count;
-        uint16_t best = UINT16_MAX;
+        uint16_t best = (uint16_t)(grammar->best[start + 1] + 1); /* each byte has a piece */
         for (uint32_t length = 0; start + length < byte_count; length++) {
             if (!narrow(grammar, &low, &high, length, grammar->finish[start + length])) break;
             const bool is_piece = grammar->pieces[low].byte_count == length + 1;

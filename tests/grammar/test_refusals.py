@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 
+from builder.cact.tokenizer import Piece, PieceType, pack_tokenizer
 from builder.errors import GrammarError
-from builder.reference.grammar import ReferenceGrammar
-from tests.grammar.samples import nested_literals, one_tool, tool_text
+from builder.reference.grammar import ReferenceGrammar, Vocabulary
+from builder.reference.tokenizer import ReferenceTokenizer
+from builder.runtime.engine import Engine
+from tests.grammar.samples import make_model, make_tokenizer, nested_literals, one_tool, tool_text
 
 UNSUPPORTED, LIMIT, BAD, EMPTY = "grammar_unsupported", "grammar_limit", "grammar_bad_schema", "grammar_empty"
 V = "t/parameters/properties/v"
@@ -150,6 +155,43 @@ def test_both_count_the_bytes_of_literals(model, vocabulary, letters):
             verdicts.append(error.code)
     assert verdicts[0] == verdicts[1]
     assert verdicts[0] in (None, LIMIT)
+
+
+A = make_tokenizer().pieces.index(Piece("<0x41>", 0.0, PieceType.BYTE))
+SPELT = tuple(piece for piece in make_tokenizer().pieces if piece.text != "A")
+VOCABULARIES = {
+    "a byte that ends the answer": (replace(make_tokenizer(), pieces=SPELT, eos_id=A), UNSUPPORTED),
+    "a byte that ends the answer and a letter": (replace(make_tokenizer(), eos_id=A), None),
+    "no bytes": (
+        replace(
+            make_tokenizer(),
+            pieces=tuple(piece for piece in make_tokenizer().pieces if piece.type is not PieceType.BYTE),
+            byte_fallback=False,
+        ),
+        UNSUPPORTED,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VOCABULARIES)
+def test_both_need_a_piece_for_each_byte(name):
+    tokenizer, code = VOCABULARIES[name]
+    model = Engine().open(make_model(0, tokenizer))
+    reference = ReferenceTokenizer(pack_tokenizer(tokenizer))
+    for compile_it in (
+        lambda: model.grammar("[]"),
+        lambda: ReferenceGrammar("[]", Vocabulary(reference.piece_bytes, model.info)),
+    ):
+        with pytest.raises(GrammarError) if code else nullcontext() as caught:
+            compile_it()
+        assert code is None or caught.value.code == code
+
+
+def test_a_required_name_is_declared_once(model, vocabulary):
+    names = {f"p{i}": {} for i in range(64)}
+    schema = {"type": "object", "properties": names, "additionalProperties": True, "required": ["p0"]}
+    model.grammar(one_tool(schema))
+    ReferenceGrammar(one_tool(schema), vocabulary)
 
 
 HUGE = {
