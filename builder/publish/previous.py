@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import re
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -23,6 +24,11 @@ from builder.publish.site import Release, open_site
 
 SILENCE_SECONDS = 30.0
 """A host that sends no byte for this long is given up."""
+FILE_SECONDS = 600.0
+"""So is one that has not sent a whole file, of 25 MiB at most, by then."""
+PIECE_BYTES = 64 * 1024
+REDIRECTS = (301, 302, 303, 307, 308)
+REDIRECTS_MAX = 5
 SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 
 
@@ -63,17 +69,15 @@ class RemoteSite(Release):
         return data
 
 
-def fetch(address: str, bytes_max: int) -> bytes:
-    """What a host has there, at most this long.
+def fetch(address: str, bytes_max: int, *, clock: Callable[[], float] = time.monotonic) -> bytes:
+    """What a host has there, at most this long; `clock` counts seconds.
 
     Raises ManifestError: part_missing, server_error, network, part_too_long.
     """
-    request = urllib.request.Request(address, headers={"Accept-Encoding": "identity"})
+    end = clock() + FILE_SECONDS
     try:
-        with _open(request) as response:
-            data = response.read(bytes_max + 1)
-            if len(data) <= bytes_max and response.length:  # It ended before the length that was announced.
-                raise http.client.IncompleteRead(data, response.length)
+        with _open(address) as response:
+            data = _read(response, bytes_max, lambda: clock() > end)
     except urllib.error.HTTPError as error:
         error.close()
         code = "server_error" if error.code >= 500 else "part_missing"
@@ -88,8 +92,55 @@ def fetch(address: str, bytes_max: int) -> bytes:
     return data
 
 
-def _open(request: urllib.request.Request) -> http.client.HTTPResponse:
-    """As urllib does it, but for http and https alone: a redirect leads to no file and no other protocol."""
+def redirected(address: str, location: str) -> str:
+    """Where a redirect leads. Raises ManifestError (part_missing) for another host or http after https."""
+    target = urllib.parse.urljoin(address, location)
+    old, new = urllib.parse.urlsplit(address), urllib.parse.urlsplit(target)
+    if new.hostname == old.hostname and new.scheme in (old.scheme, "https"):
+        return target
+    allowed = (
+        "to the same host, and not from https to http; if that is where the site is now, name its address"
+    )
+    sentence = refusal(address, "redirect", found=f"to {plain_text(target)}", allowed=allowed)
+    raise ManifestError(sentence, code="part_missing")
+
+
+def _read(response: http.client.HTTPResponse, bytes_max: int, is_late: Callable[[], bool]) -> bytes:
+    """All of it, or one byte too many; piece by piece as they arrive, so that the time is looked at."""
+    data, announced = bytearray(), response.length
+    while len(data) <= bytes_max and len(data) != announced:
+        if is_late():
+            raise TimeoutError(f"it takes longer than {FILE_SECONDS:g} seconds")
+        piece = response.read1(min(PIECE_BYTES, bytes_max + 1 - len(data)))
+        if not piece:
+            break
+        data += piece
+    if announced is not None and len(data) < min(announced, bytes_max + 1):
+        raise http.client.IncompleteRead(bytes(data), announced - len(data))
+    return bytes(data)
+
+
+def _open(address: str) -> http.client.HTTPResponse:
+    """The answer to a request, after redirects."""
+    start = address
+    for _ in range(REDIRECTS_MAX + 1):
+        try:
+            return _request(address)
+        except urllib.error.HTTPError as error:
+            location = error.headers.get("Location")
+            if error.code not in REDIRECTS or location is None:
+                raise
+            error.close()
+            address = redirected(address, location)
+    sentence = refusal(
+        start, "redirects", found=f"more than {REDIRECTS_MAX}", allowed=f"at most {REDIRECTS_MAX}"
+    )
+    raise ManifestError(sentence, code="part_missing")
+
+
+def _request(address: str) -> http.client.HTTPResponse:
+    """As urllib does it, but for http and https alone, and without redirects."""
+    request = urllib.request.Request(address, headers={"Accept-Encoding": "identity"})
     opener = urllib.request.OpenerDirector()
     handlers: list[Callable[[], urllib.request.BaseHandler]] = [
         urllib.request.ProxyHandler,
@@ -97,7 +148,6 @@ def _open(request: urllib.request.Request) -> http.client.HTTPResponse:
         urllib.request.HTTPHandler,
         urllib.request.HTTPSHandler,
         urllib.request.HTTPDefaultErrorHandler,
-        urllib.request.HTTPRedirectHandler,
         urllib.request.HTTPErrorProcessor,
     ]
     for handler in handlers:

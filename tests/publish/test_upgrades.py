@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import socket
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
@@ -17,7 +18,7 @@ from builder.errors import ManifestError, SaguaroError, UsageError
 from builder.publish import patches
 from builder.publish.folder import site_files
 from builder.publish.manifest import MANIFEST_BYTES_MAX, UPGRADES_MAX, write_manifest
-from builder.publish.previous import open_address
+from builder.publish.previous import FILE_SECONDS, fetch, open_address, redirected
 from builder.publish.serve import serving
 from builder.publish.site import open_site
 from builder.publish.verify import verify
@@ -254,6 +255,16 @@ def to_a_file(handler: HostileHandler, path: Path) -> None:
     handler.reply(b"", headers, HTTPStatus.FOUND)
 
 
+def to(location: str) -> faults.Fault:
+    """A redirect; `{port}` is the server's."""
+
+    def fault(handler: HostileHandler, path: Path) -> None:
+        headers = {"Location": location.format(port=handler.server.server_address[1]), "Content-Length": "0"}
+        handler.reply(b"", headers, HTTPStatus.FOUND)
+
+    return fault
+
+
 def read_base(address: str) -> bytes:
     return open_address(address).member_bytes("base")
 
@@ -277,6 +288,14 @@ HOSTS: dict[str, tuple[str, faults.Fault, str, str]] = {
     "flipped bit": ("parts/*", faults.flipped, "sha256: is", "part_hash_mismatch"),
     "Git LFS pointer": ("parts/*", faults.lfs_pointer, "is a Git LFS pointer", "part_is_lfs_pointer"),
     "cut connection": ("parts/*", faults.cut_at(50), "cannot be read: ", "network"),
+    "redirect to another host": (
+        "family.json",
+        to("http://localhost:{port}/family.json"),
+        "/family.json, must be to the same host, and not from https to http",
+        "part_missing",
+    ),
+    "redirects without end": ("family.json", to("family.json?"), "redirects: is more than 5", "part_missing"),
+    "redirect to nowhere": ("family.json", to("http://[::1/"), "cannot be read: ", "network"),
     "redirect to a file": ("family.json", to_a_file, "family.json", "part_missing"),
 }
 
@@ -294,16 +313,58 @@ def test_spoilt_host_is_refused_and_nothing_is_written(
     assert caught.value.code == code
 
 
+def test_redirect_on_the_same_host_is_followed(first: Path) -> None:
+    with serving(HostileServer(first)) as server:
+        server.on("family.json", to("http://127.0.0.1:{port}/family.json"), times=1)
+        assert sha256(read_base(server.url)) == open_site(first).manifest.base.sha256
+        assert [seen.path for seen in server.seen][:2] == ["family.json", "family.json"]
+
+
+@pytest.mark.parametrize(
+    ("address", "location", "target"),
+    [
+        ("https://a.org/m/family.json", "../n/family.json", "https://a.org/n/family.json"),
+        ("http://a.org/family.json", "https://a.org/family.json", "https://a.org/family.json"),
+        ("https://a.org/family.json", "//A.org/x", "https://A.org/x"),
+        ("https://a.org/family.json", "http://a.org/family.json", None),
+        ("https://a.org/family.json", "//b.org/family.json", None),
+        ("https://a.org/family.json", "https://a.org.b.org/family.json", None),
+        ("http://a.org/family.json", "ftp://a.org/family.json", None),
+    ],
+)
+def test_redirect_leads_to_no_other_host_and_not_out_of_https(
+    address: str, location: str, target: str | None
+) -> None:
+    if target is not None:
+        assert redirected(address, location) == target
+        return
+    with pytest.raises(
+        ManifestError, match=r"^http.*: redirect: is to .*, must be to the same host"
+    ) as caught:
+        redirected(address, location)
+    assert caught.value.code == "part_missing"
+
+
+def test_host_that_takes_too_long_is_given_up(first: Path) -> None:
+    with serving(HostileServer(first)) as server:
+        times = iter([0.0, FILE_SECONDS, FILE_SECONDS + 1])
+        part = server.url + open_site(first).manifest.base.delivery.parts[0].path
+        with pytest.raises(ManifestError, match="it takes longer than 600 seconds") as caught:
+            fetch(part, PART_BYTES, clock=lambda: next(times))
+    assert caught.value.code == "network"
+
+
 def test_host_that_compresses_nothing_and_says_no_length_will_do(first: Path) -> None:
     with serving(HostileServer(first)) as server:
         server.on("*", faults.without_length)
         assert sha256(read_base(server.url)) == open_site(first).manifest.base.sha256
 
 
-def test_host_that_is_not_there_is_refused(alone: House, first: Path, tmp_path: Path) -> None:
-    with serving(HostileServer(first)) as server:
-        url = server.url
-    refuse(alone, tmp_path, url, "family.json: cannot be read: ")
+def test_host_that_is_not_there_is_refused(alone: House, tmp_path: Path) -> None:
+    with socket.socket() as silent:  # Bound and not listening: nobody else gets the port meanwhile.
+        silent.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        refuse(alone, tmp_path, url, "family.json: cannot be read: ")
 
 
 @pytest.mark.parametrize(
