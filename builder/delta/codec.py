@@ -8,7 +8,7 @@ serves one call, so that nothing of one patch can reach another and memory is gi
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from builder.delta.frame import PatchHeader
 from builder.runtime.engine import Engine
@@ -19,21 +19,34 @@ _OPTIONS = struct.Struct("<IIII")  # struct sg_patch_options
 _IO = struct.Struct("<IIIIII")  # struct sg_rebuild_io
 _EXPECT = struct.Struct("<32s32sQQ")  # struct sg_rebuild_expect
 
+# Told while a patch is made, from the caller's thread: bytes of the target that are done, and all there are.
+Progress = Callable[[int, int], None]
 
-def make(base: bytes, target: bytes, *, effort: int, adapter_seed: int, shifts: bytes) -> bytes:
+
+def make(
+    base: bytes,
+    target: bytes,
+    *,
+    effort: int,
+    adapter_seed: int,
+    shifts: bytes,
+    progress: Progress,
+) -> bytes:
     """A patch that turns `base` into `target`. Raises `ContainerError` if either is not a container."""
     engine = Instance(*packaged_module("maker.wasm"))
     options = engine.place(_OPTIONS.pack(effort, adapter_seed, engine.place(shifts), len(shifts)))
     sizes = len(base), len(target)
     capacity = engine.call("sg_patch_bound", *sizes)
-    scratch_bytes = engine.call("sg_patch_scratch_size", *sizes)
+    maker_bytes = engine.call("sg_patch_maker_size", *sizes)
     base_at, target_at = engine.place(base), engine.place(target)
-    out, scratch, used = engine.reserve(capacity), engine.reserve(scratch_bytes), engine.reserve(4)
+    out, maker = engine.reserve(capacity), engine.reserve(maker_bytes)
     inputs = (base_at, sizes[0], target_at, sizes[1])
-    engine.check(
-        "patch maker", "sg_patch_make", options, *inputs, out, capacity, used, scratch, scratch_bytes
-    )
-    return engine.read(out, engine.word(used))
+    engine.check("patch maker", "sg_patch_begin", maker, maker_bytes, options, *inputs, out, capacity)
+    is_whole = False
+    while not is_whole:
+        is_whole = engine.check("patch maker", "sg_patch_step", maker) == DONE
+        progress(engine.call("sg_patch_done", maker), len(target))
+    return engine.read(out, engine.call("sg_patch_bytes", maker))
 
 
 def rebuild(base: Iterable[bytes], patch: Iterable[bytes], expect: PatchHeader) -> bytes:

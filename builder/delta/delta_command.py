@@ -16,6 +16,7 @@ from pathlib import Path
 
 from builder.cact.reader import read_container
 from builder.delta.apply import apply_patch
+from builder.delta.codec import Progress
 from builder.delta.inspect import PARTS, PatchReport, SegmentReport, inspect_patch
 from builder.delta.make import DEFAULT_EFFORT, make_patch
 from builder.errors import PatchError
@@ -58,7 +59,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action == "make":
         check_target(arguments.out, (arguments.base, arguments.target))
         base, target = _container(arguments.base), _container(arguments.target)
-        patch = make_patch(base, target, effort=arguments.effort, adapter_seed=arguments.adapter_seed)
+        with _progress(len(target)) as progress:
+            patch = make_patch(
+                base,
+                target,
+                effort=arguments.effort,
+                adapter_seed=arguments.adapter_seed,
+                progress=progress,
+            )
         _write(arguments.out, patch)
         share = 100 * len(patch) / len(target)
         print(f"delta: made a patch of {share:.1f} % of {arguments.target}", file=sys.stderr)
@@ -90,6 +98,23 @@ def _named(path: Path) -> Iterator[None]:
         yield
     except PatchError as error:
         raise PatchError(f"{path}: {error}", code=error.code) from None
+
+
+@contextmanager
+def _progress(target_bytes: int) -> Iterator[Progress]:
+    """A bar over the target's bytes on a terminal, nothing elsewhere; on stderr."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    # Imported here: a pipe or a test has no use for it.
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("delta"), BarColumn(), DownloadColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=target_bytes)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -128,15 +128,27 @@ def demo_family() -> Path:
 @contextmanager
 def _progress() -> Iterator[Progress]:
     """A bar on a terminal, one line per step elsewhere; both on stderr."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    begun: set[str] = set()
+
+    def begins(step: str) -> bool:
+        is_new = step not in begun
+        begun.add(step)
+        return is_new
+
+    if not sys.stderr.isatty():
         # One write a line: `print` writes the line's end by itself, and another thread comes between.
-        yield lambda step, done, total: _write(f"pack: {step}\n")
+        yield lambda step, done, total: _write(f"pack: {step}\n") if begins(step) else None
         return
     columns = (TextColumn("pack"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    with Bar(*columns, console=console, transient=True) as bar:
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
-        yield lambda step, done, total: bar.update(task, description=step, completed=done, total=total)
+
+        def draw(step: str, done: float, total: int) -> None:
+            if begins(step):
+                bar.update(task, description=step)
+            bar.update(task, completed=done, total=total)
+
+        yield draw
 
 
 def _write(line: str) -> None:

@@ -49,7 +49,13 @@ class PatchMaker:
 
         def made() -> tuple[bytes, dict[str, float]]:
             base, wanted = read_base(), target.read()
-            patch = make_patch(base, wanted, effort=self.effort, adapter_seed=adapter_seed)
+            patch = make_patch(
+                base,
+                wanted,
+                effort=self.effort,
+                adapter_seed=adapter_seed,
+                progress=lambda done, total: self._steps.tell(step, done / total),
+            )
             if apply_patch(base, patch) != wanted:
                 raise PatchError(f"{step}: the patch maker made one that does not give the model back")
             return patch, {CHANGED_CODES: changed_code_share(base, wanted)}

@@ -7,14 +7,16 @@ Knows nothing of: what the steps are. Safe for several threads.
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable
 from importlib import resources
 
 from builder.publish.cache import Cache, Made
 from builder.publish.canonical import Json
 
-# Told before each step: its name, how many steps are behind, how many there are; from several threads.
-Progress = Callable[[str, int, int], None]
+# Told of each step before it, while it goes on, and after it: its name, how many steps are behind (with the
+# done shares of those that go on), how many there are. From several threads, one at a time; it never falls.
+Progress = Callable[[str, float, int], None]
 
 
 class Steps:
@@ -25,6 +27,8 @@ class Steps:
         self._progress, self._step_count = progress, step_count
         self.made: list[str] = []
         self.reused: list[str] = []
+        self._shares: dict[str, float] = {}
+        self._telling = threading.Lock()
 
     def once(
         self,
@@ -38,9 +42,18 @@ class Steps:
         if found is not None:
             self.reused.append(step)
             return found
-        self._progress(step, len(self.made) + len(self.reused), self._step_count)
         self.made.append(step)
-        return self.cache.put(ingredients, *make())
+        self.tell(step, 0)
+        kept = self.cache.put(ingredients, *make())
+        self.tell(step, 1)
+        return kept
+
+    def tell(self, step: str, share: float) -> None:
+        """Say that this share of a step that is being made is done."""
+        with self._telling:
+            self._shares[step] = share
+            behind = len(self.reused) + sum(self._shares.values())
+            self._progress(step, behind, self._step_count)
 
 
 def sources_sha256(*packages: str) -> str:

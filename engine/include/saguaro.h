@@ -71,20 +71,27 @@ int sg_rebuild_finish(const struct sg_rebuild *rebuild, struct sg_error *error);
 /* Bytes of the target that are final so far, for progress. */
 uint64_t sg_rebuild_written(const struct sg_rebuild *rebuild);
 
-/* ---- Patch maker ---- */
+/* ---- Patch maker: two whole containers in, one part of the target (a tensor, a gap, a run of records) a step ---- */
 struct sg_patch_options {
     uint32_t effort;       /* 0: no guided coding (quick); 1 to 9: how hard the low-rank shift is looked for */
     uint32_t adapter_seed; /* the seed that the LoRA adapter started from, if it is upstream's; 0 is upstream's default */
     const uint8_t *shifts; /* what sg_requantise wrote for tensors of the target, each with its offset; may be NULL */
     size_t shift_bytes;
 };
-size_t sg_patch_scratch_size(size_t base_bytes, size_t target_bytes);
+struct sg_patch_maker;
+size_t sg_patch_maker_size(size_t base_bytes, size_t target_bytes);
 size_t sg_patch_bound(size_t base_bytes, size_t target_bytes);
 /* Same inputs, same bytes; any two containers will do. `out_capacity` is at least the bound, which is the target's size
- * and a small frame. */
-int sg_patch_make(const struct sg_patch_options *options, const uint8_t *base, size_t base_bytes,
-                  const uint8_t *target, size_t target_bytes, uint8_t *out, size_t out_capacity, size_t *out_bytes,
-                  void *scratch, size_t scratch_bytes, struct sg_error *error);
+ * and a small frame. Both containers, the options' shifts and `out` must stay until the patch is made. */
+int sg_patch_begin(struct sg_patch_maker *maker, size_t maker_bytes, const struct sg_patch_options *options,
+                   const uint8_t *base, size_t base_bytes, const uint8_t *target, size_t target_bytes, uint8_t *out,
+                   size_t out_capacity, struct sg_error *error);
+/* Goes on by one part: OK while there is more to do, then DONE: the patch is whole. BAD_STATE after that. */
+int sg_patch_step(struct sg_patch_maker *maker, struct sg_error *error);
+/* Bytes of the target that the patch accounts for so far, for progress. */
+uint64_t sg_patch_done(const struct sg_patch_maker *maker);
+/* Bytes in `out`: the patch's size once it is whole. */
+size_t sg_patch_bytes(const struct sg_patch_maker *maker);
 
 /* ---- Requantising: opt-in; other codes than the nearest, so that the patch gets small (docs/budget.md) ---- */
 #define SG_CODEBOOK_LEVELS 28u

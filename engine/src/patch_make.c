@@ -15,7 +15,7 @@ size_t sg_patch_bound(size_t base_bytes, size_t target_bytes) {
            LITERAL_OVERHEAD_BYTES * (target_bytes / SG_PATCH_PIECE_MAX + 1);
 }
 
-size_t sg_patch_scratch_size(size_t base_bytes, size_t target_bytes) {
+size_t sg_patch_maker_size(size_t base_bytes, size_t target_bytes) {
     const size_t base_records = base_bytes / SG_RECORD_BYTES, target_records = target_bytes / SG_RECORD_BYTES;
     const size_t bounded_base = base_records < SG_RECORDS_MAX ? base_records : SG_RECORDS_MAX;
     const size_t bounded_target = target_records < SG_RECORDS_MAX ? target_records : SG_RECORDS_MAX;
@@ -246,36 +246,39 @@ static void store_everything(struct sg_patch_maker *maker) {
     }
 }
 
-static void write_all_parts(struct sg_patch_maker *maker, const uint32_t *match) {
+static void count_all_codes(struct sg_patch_maker *maker) {
     struct sg_parts parts;
     struct sg_part part;
-    sg_parts_begin(&parts, &maker->base, &maker->target, match);
+    sg_parts_begin(&parts, &maker->base, &maker->target, maker->match_and_scores);
     while (sg_parts_next(&parts, &part))
         if (part.kind == SG_SEGMENT_CQ && !is_equal(maker, &part))
             sg_count_codes(maker, &part);
-    sg_fit_tables(maker);
-    sg_parts_begin(&parts, &maker->base, &maker->target, match);
-    while (!maker->writer.is_full && sg_parts_next(&parts, &part))
-        write_part(maker, part);
-    flush_pending(maker);
 }
 
-int sg_patch_make(const struct sg_patch_options *options, const uint8_t *base, size_t base_bytes,
-                  const uint8_t *target, size_t target_bytes, uint8_t *out, size_t out_capacity, size_t *out_bytes,
-                  void *scratch, size_t scratch_bytes, struct sg_error *error) {
-    struct sg_patch_maker *maker = scratch;
+static int check_arguments(size_t maker_bytes, const struct sg_patch_options *options, size_t base_bytes,
+                           size_t target_bytes, size_t out_capacity, struct sg_error *error) {
+    const size_t size = sg_patch_maker_size(base_bytes, target_bytes);
+    const size_t bound = sg_patch_bound(base_bytes, target_bytes);
     if (options->effort > SG_PATCH_EFFORT_MAX)
         return sg_fail(error, SG_STATUS_BAD_ARGUMENT, "options.effort", 0, options->effort, SG_PATCH_EFFORT_MAX);
     if (!sg_shifts_are_sound(options->shifts, options->shift_bytes))
         return sg_fail(error, SG_STATUS_BAD_ARGUMENT, "options.shifts", 0, options->shift_bytes, 0);
-    const size_t scratch_needed = sg_patch_scratch_size(base_bytes, target_bytes);
-    if (scratch_bytes < scratch_needed)
-        return sg_fail(error, SG_STATUS_BUFFER_TOO_SMALL, "scratch_bytes", 0, scratch_bytes, scratch_needed);
-    if (out_capacity < sg_patch_bound(base_bytes, target_bytes))
-        return sg_fail(error, SG_STATUS_BUFFER_TOO_SMALL, "out_capacity", 0, out_capacity,
-                       sg_patch_bound(base_bytes, target_bytes));
+    if (maker_bytes < size)
+        return sg_fail(error, SG_STATUS_BUFFER_TOO_SMALL, "maker_bytes", 0, maker_bytes, size);
+    if (out_capacity < bound)
+        return sg_fail(error, SG_STATUS_BUFFER_TOO_SMALL, "out_capacity", 0, out_capacity, bound);
+    return SG_STATUS_OK;
+}
+
+int sg_patch_begin(struct sg_patch_maker *maker, size_t maker_bytes, const struct sg_patch_options *options,
+                   const uint8_t *base, size_t base_bytes, const uint8_t *target, size_t target_bytes, uint8_t *out,
+                   size_t out_capacity, struct sg_error *error) {
+    int status = check_arguments(maker_bytes, options, base_bytes, target_bytes, out_capacity, error);
+    if (status != SG_STATUS_OK)
+        return status;
     memset(maker, 0, offsetof(struct sg_patch_maker, models));
-    int status = sg_container_open(&maker->base, base, base_bytes, error);
+    maker->is_over = 1; /* a step after a failure is refused */
+    status = sg_container_open(&maker->base, base, base_bytes, error);
     if (status == SG_STATUS_OK)
         status = sg_container_open(&maker->target, target, target_bytes, error);
     if (status != SG_STATUS_OK)
@@ -292,12 +295,37 @@ int sg_patch_make(const struct sg_patch_options *options, const uint8_t *base, s
     sg_models_reset(&maker->models, sizeof maker->models);
     uint32_t *match = maker->match_and_scores;
     sg_match_records(&maker->base, &maker->target, match, maker->cells, match + maker->target.record_count);
-    write_all_parts(maker, match);
-    if (maker->writer.is_full)
-        store_everything(maker);
-    write_header(maker, out);
-    maker->writer.capacity = out_capacity;
-    write_trailer(&maker->writer);
-    *out_bytes = maker->writer.byte_count;
+    count_all_codes(maker);
+    sg_fit_tables(maker);
+    sg_parts_begin(&maker->parts, &maker->base, &maker->target, match);
+    maker->is_over = 0;
     return SG_STATUS_OK;
 }
+
+static void finish(struct sg_patch_maker *maker) {
+    flush_pending(maker);
+    if (maker->writer.is_full)
+        store_everything(maker);
+    write_header(maker, maker->writer.out);
+    maker->writer.capacity += SG_PATCH_TRAILER_BYTES;
+    write_trailer(&maker->writer);
+    maker->done_bytes = maker->target.file_bytes;
+    maker->is_over = 1;
+}
+
+int sg_patch_step(struct sg_patch_maker *maker, struct sg_error *error) {
+    struct sg_part part;
+    if (maker->is_over)
+        return sg_fail(error, SG_STATUS_BAD_STATE, "patch", 0, 0, 0);
+    if (maker->writer.is_full || !sg_parts_next(&maker->parts, &part)) {
+        finish(maker);
+        return SG_STATUS_DONE;
+    }
+    write_part(maker, part);
+    maker->done_bytes = maker->parts.target_end - maker->pending.byte_count;
+    return SG_STATUS_OK;
+}
+
+uint64_t sg_patch_done(const struct sg_patch_maker *maker) { return maker->done_bytes; }
+
+size_t sg_patch_bytes(const struct sg_patch_maker *maker) { return maker->writer.byte_count; }

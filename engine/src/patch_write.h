@@ -23,6 +23,9 @@ struct sg_code_counts {
 struct sg_patch_maker {
     struct sg_container base, target;
     struct sg_patch_writer writer;
+    struct sg_parts parts;     /* the walk, one part a step */
+    uint64_t done_bytes;       /* of the target, written */
+    uint32_t is_over;          /* the patch is whole, or was refused */
     uint64_t base_position;    /* base bytes that the segments so far have read or skipped */
     struct sg_part pending;    /* run of equal or of literal parts that may still grow */
     uint32_t effort;

@@ -82,16 +82,18 @@ static struct sg_rebuild_expect expect_of(struct bytes patch) {
 static int make(char **words) {
     const struct bytes base = read_file(words[2]), target = read_file(words[3]);
     const struct sg_patch_options options = {.effort = (uint32_t)atoi(words[5])};
-    const size_t scratch_bytes = sg_patch_scratch_size(base.count, target.count);
+    const size_t maker_bytes = sg_patch_maker_size(base.count, target.count);
     const size_t capacity = sg_patch_bound(base.count, target.count);
-    uint8_t *out = malloc(capacity), *scratch = malloc(scratch_bytes);
+    uint8_t *out = malloc(capacity);
+    struct sg_patch_maker *maker = malloc(maker_bytes);
     struct sg_error error;
-    size_t used = 0;
-    const int status = sg_patch_make(&options, base.data, base.count, target.data, target.count, out, capacity, &used,
-                                     scratch, scratch_bytes, &error);
-    write_file(words[4], out, used);
-    free(out), free(scratch), free(base.data), free(target.data);
-    return status;
+    int status = sg_patch_begin(maker, maker_bytes, &options, base.data, base.count, target.data, target.count, out,
+                                capacity, &error);
+    while (status == SG_STATUS_OK)
+        status = sg_patch_step(maker, &error);
+    write_file(words[4], out, sg_patch_bytes(maker));
+    free(out), free(maker), free(base.data), free(target.data);
+    return status == SG_STATUS_DONE ? 0 : status;
 }
 
 static int apply(char **words) {

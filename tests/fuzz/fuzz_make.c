@@ -115,15 +115,22 @@ static void require_round_trip(struct file base, struct file target, const uint8
 
 static void make(struct file base, struct file target, uint32_t effort) {
     const struct sg_patch_options options = {.effort = effort, .adapter_seed = effort * 7};
-    const size_t scratch_bytes = sg_patch_scratch_size(base.byte_count, target.byte_count);
+    const size_t maker_bytes = sg_patch_maker_size(base.byte_count, target.byte_count);
     const size_t capacity = sg_patch_bound(base.byte_count, target.byte_count);
-    uint8_t *out = malloc(capacity), *scratch = malloc(scratch_bytes);
+    uint8_t *out = malloc(capacity);
+    struct sg_patch_maker *maker = malloc(maker_bytes);
     struct sg_error error;
-    size_t patch_bytes = 0;
-    if (sg_patch_make(&options, base.bytes, base.byte_count, target.bytes, target.byte_count, out, capacity,
-                      &patch_bytes, scratch, scratch_bytes, &error) == SG_STATUS_OK)
-        require_round_trip(base, target, out, patch_bytes);
-    free(out), free(scratch);
+    int status = sg_patch_begin(maker, maker_bytes, &options, base.bytes, base.byte_count, target.bytes,
+                                target.byte_count, out, capacity, &error);
+    while (status == SG_STATUS_OK) {
+        const uint64_t before = sg_patch_done(maker);
+        status = sg_patch_step(maker, &error);
+        if (sg_patch_done(maker) < before || sg_patch_done(maker) > target.byte_count)
+            abort();
+    }
+    if (status == SG_STATUS_DONE)
+        require_round_trip(base, target, out, sg_patch_bytes(maker));
+    free(out), free(maker);
 }
 
 void fuzz_make(const uint8_t *data, size_t byte_count) {

@@ -104,7 +104,7 @@ MODEL_BYTES = 665347
 PART_BYTES = 200 * 1024
 
 
-def quiet(step: str, done: int, total: int) -> None:
+def quiet(step: str, done: float, total: int) -> None:
     """Progress that nobody watches."""
 
 

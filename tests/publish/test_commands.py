@@ -16,6 +16,7 @@ import pytest
 from builder.publish import pack_command
 from builder.publish.verify import verify
 from tests.cli.conftest import Run, run
+from tests.delta.terminal import seen, stderr_on_a_terminal
 from tests.publish.conftest import MODEL_BYTES, House
 
 __all__ = ["run"]
@@ -243,3 +244,14 @@ def test_each_line_of_progress_is_written_at_once(monkeypatch: pytest.MonkeyPatc
     with pack_command._progress() as progress:
         progress("patch home", 0, 1)
     assert pieces == ["pack: patch home\n"]
+
+
+def test_a_terminal_sees_one_bar_over_all_members_that_is_gone_in_the_end(
+    run: Run, packable: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with stderr_on_a_terminal(monkeypatch) as written:
+        code, out, _ = run(*pack_words(packable, "--cache", tmp_path / "cache"))
+    assert (code, out.startswith(TABLE)) == (0, True)
+    assert "3/3" in written[0]
+    (line,) = seen(written[0])
+    assert line.endswith("3 steps done, 0 reused")

@@ -210,6 +210,20 @@ def test_more_effort_makes_the_patches_again_and_smaller(house: House, tmp_path:
     assert small.family_bytes < quick.family_bytes
 
 
+def test_progress_counts_the_done_share_of_each_patch_and_never_falls(house: House, tmp_path: Path) -> None:
+    told: list[tuple[str, float, int]] = []
+    options = Options(
+        part_bytes=2**20, jobs=2, cache_folder=tmp_path / "cache", web_folder=house.web, effort=0
+    )
+    family = load_family(house.folder / "family.toml")
+    pack(family, tmp_path / "site", options, lambda *step: told.append(step))
+    behind = [done for _, done, _ in told]
+    assert behind == sorted(behind)
+    assert (behind[0], behind[-1], told[-1][2]) == (0, 3, 3)
+    for member in ("router", "home", "media"):
+        assert len([step for step, _, _ in told if step == f"patch {member}"]) > 10, "told part by part"
+
+
 def test_adapter_seed_reaches_the_patch_maker(
     tmp_path: Path, models: Path, web: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
