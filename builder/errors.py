@@ -110,6 +110,16 @@ def refusal(
     return f"{subject}: {field}{where}: is {found}, must be {allowed}{source}{step}"
 
 
+def utf8_of(subject: str, text: str) -> bytes:
+    """The text's bytes. Raises `SessionError` (bad_utf8) for lone surrogates."""
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        found = f"a lone surrogate at {error.start}"
+        message = refusal(subject, "character", found=found, allowed="Unicode")
+        raise SessionError(message, code="bad_utf8") from None
+
+
 def plain_text(text: str) -> str:
     """The text on one line, with what could steer a terminal escaped."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

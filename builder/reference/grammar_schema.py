@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from builder.errors import GrammarError
+from builder.errors import GrammarError, utf8_of
 from builder.reference.grammar_number import DIGITS_MAX, NumberRule
 from builder.reference.grammar_pattern import (
     LENGTHS_MAX,
@@ -125,8 +125,10 @@ class Choice(Node):
 
 
 def read_tools(text: str) -> Any:
-    """The tools' JSON, numbers as they are written. Raises `GrammarError` (bad_json, limit)."""
-    if len(text.encode("utf-8", "replace")) > TEXT_BYTES_MAX:
+    """The tools' JSON, numbers as they are written. Raises `GrammarError` (bad_json, limit), and
+    `SessionError` (bad_utf8) for lone surrogates.
+    """
+    if len(utf8_of("tools", text)) > TEXT_BYTES_MAX:
         raise GrammarError(f"tools: are longer than {TEXT_BYTES_MAX} bytes", code="grammar_limit")
     try:
         value = json.loads(

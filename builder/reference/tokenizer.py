@@ -14,7 +14,7 @@ import sentencepiece
 
 from builder.cact.sentencepiece_model import write_sentencepiece
 from builder.cact.tokenizer import PieceType, parse_tokenizer
-from builder.errors import SessionError, refusal
+from builder.errors import utf8_of
 
 SPACE_MARK = "\u2581"
 
@@ -33,14 +33,7 @@ class ReferenceTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Token ids, without BOS. Raises `SessionError` (bad_utf8) for lone surrogates."""
-        try:
-            encoded = text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            found = f"a lone surrogate at {error.start}"
-            raise SessionError(
-                refusal("text", "character", found=found, allowed="Unicode"), code="bad_utf8"
-            ) from None
-        return list(self._processor.encode(encoded, out_type=int))
+        return list(self._processor.encode(utf8_of("text", text), out_type=int))
 
     def piece_bytes(self, token_id: int) -> bytes:
         """What the id adds to the text: nothing for control and unknown pieces and ids without a piece."""

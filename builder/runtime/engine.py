@@ -17,7 +17,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from builder.errors import SaguaroError, SessionError, UsageError, refusal
+from builder.errors import SaguaroError, SessionError, UsageError, refusal, utf8_of
 from builder.runtime.host import WORD_MAX, Instance, compiled, packaged_module
 from builder.runtime.interface import HEADS, Grammar, ModelInfo, Sampling
 
@@ -95,12 +95,7 @@ class EngineModel:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, without BOS. Raises `SessionError` (bad_utf8) for lone surrogates."""
-        try:
-            utf8 = text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            found = f"a lone surrogate at {error.start}"
-            message = refusal("text", "character", found=found, allowed="Unicode")
-            raise SessionError(message, code="bad_utf8") from None
+        utf8 = utf8_of("text", text)
         instance = self._instance
         scratch_bytes = instance.call("sg_encode_scratch_size", len(utf8))
         id_capacity = 3 * len(utf8) + 3
@@ -128,9 +123,9 @@ class EngineModel:
         """Declared tools, compiled for one answer at a time.
 
         Raises `GrammarError` (grammar_*): for what is no list of tools; for a schema that cannot be held to,
-        with the path of the keyword.
+        with the path of the keyword. `SessionError` (bad_utf8) for lone surrogates.
         """
-        utf8 = tools.encode("utf-8", "replace")
+        utf8 = utf8_of("tools", tools)
         with self._instance.borrowed(len(utf8)) as text:
             self._instance.write(text, utf8)
             source = (self._model, text, len(utf8))

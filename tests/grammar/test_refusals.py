@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from builder.cact.tokenizer import Piece, PieceType, pack_tokenizer
-from builder.errors import GrammarError
+from builder.errors import GrammarError, SessionError
 from builder.reference.grammar import ReferenceGrammar, Vocabulary
 from builder.reference.tokenizer import ReferenceTokenizer
 from builder.runtime.engine import Engine
@@ -185,6 +185,14 @@ def test_both_need_a_piece_for_each_byte(name):
         with pytest.raises(GrammarError) if code else nullcontext() as caught:
             compile_it()
         assert code is None or caught.value.code == code
+
+
+def test_a_lone_surrogate_is_no_text(model, vocabulary):
+    tools = tool_text({"name": "t", "description": "\ud800"})
+    for compile_it in (model.grammar, lambda text: ReferenceGrammar(text, vocabulary)):
+        with pytest.raises(SessionError, match="tools: character: is a lone surrogate at ") as caught:
+            compile_it(tools)
+        assert caught.value.code == "bad_utf8"
 
 
 def test_a_required_name_is_declared_once(model, vocabulary):
