@@ -155,11 +155,15 @@ class EngineModel:
         check("sg_session_measure", *asked, self._desk)
         session_bytes = instance.word(self._desk)
         block = instance.take(session_bytes + sum(size for _, _, size in listeners))
-        check("sg_session_open", *asked, block[0], session_bytes, self._desk)
-        address, free = instance.word(self._desk), block[0] + session_bytes
-        for head, _, size in listeners:
-            check("sg_session_listen", address, HEADS[head], free, size)
-            free += size
+        try:
+            check("sg_session_open", *asked, block[0], session_bytes, self._desk)
+            address, free = instance.word(self._desk), block[0] + session_bytes
+            for head, _, size in listeners:
+                check("sg_session_listen", address, HEADS[head], free, size)
+                free += size
+        except SaguaroError:
+            instance.give(block)
+            raise
         outputs = {head: count for head, count, _ in listeners}
         session = EngineSession(instance, address, self.info, capacity_tokens, outputs, self._desk)
         weakref.finalize(session, _give_back, weakref.ref(instance), block)

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from builder.cact.reader import read_container
-from builder.errors import SaguaroError
+from builder.errors import SaguaroError, SessionError
 from builder.reference.session import ReferenceModel
 from builder.runtime.engine import Engine, EngineModel, EngineSession
+from builder.runtime.host import Instance
 from builder.runtime.interface import HEADS, Model, embed
 from tests.engine.generation_2 import HEADER, write_generation_2
 from tests.engine.heads_of_generation_2 import with_heads
@@ -72,6 +73,23 @@ def refused(code: str, call) -> str:
         call()
     assert info.value.code == code
     return str(info.value)
+
+
+@pytest.mark.parametrize("export", ["sg_session_open", "sg_session_listen"])
+def test_a_session_that_fails_gives_its_memory_back(model, monkeypatch, export):
+    check = Instance.check
+
+    def fail(instance: Instance, subject: str, name: str, *arguments: int | float) -> int:
+        if name == export:
+            raise SessionError("session: failed", code="bad_state")
+        return check(instance, subject, name, *arguments)
+
+    monkeypatch.setattr(Instance, "check", fail)
+    memory_bytes = []
+    for _ in range(4):
+        refused("bad_state", lambda: model.session(CAPACITY, model.info.heads))
+        memory_bytes.append(model.memory_bytes)
+    assert memory_bytes[-1] == memory_bytes[0]
 
 
 @pytest.mark.parametrize("pinned", [0, 30])
