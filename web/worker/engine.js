@@ -133,6 +133,9 @@ export class Engine {
     const field = this.#text(view.getUint32(this.#error + 4, true));
     const [offset, found, allowed] = [8, 16, 24].map((at) => view.getBigUint64(this.#error + at, true));
     const code = statusCode(status);
+    if (code === 'grammar_bad_json') {
+      return new FamilyError(code, `tools at byte ${offset}: are not JSON, or have a key twice (${code})`);
+    }
     if (code.startsWith('grammar_')) return new FamilyError(code, `tools: ${field}: calls cannot be held to it (${code})`);
     return new FamilyError(code, `${name}: ${field} at byte ${offset}: is ${found}, must keep to ${allowed} (${code})`);
   }
