@@ -26,8 +26,12 @@ LAYER = re.compile(r"layers\.(\d+)\.(\w+?)(?:_proj)?$")
 
 
 def check_report_place(path: Path, site: Path) -> None:
-    """Raise RefusedError or UsageError if the report cannot be written here, or would be published."""
+    """Raise RefusedError or UsageError if the report cannot be written here, would be published, or would
+    take the place of a file that is no report: nothing that the family is made of may be lost.
+    """
     check_target(path)
+    if path.exists() and not path.read_bytes().startswith(_resource("report_page.html")[:80].encode()):
+        raise UsageError(f"--report: is {path}, which is there and is no report; name another file")
     if path.resolve().is_relative_to(site.resolve()):
         raise UsageError(f"--report: is {path}, must be outside of --out, which is {site}")
 

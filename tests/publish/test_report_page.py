@@ -153,6 +153,16 @@ def test_a_place_for_the_report_is_refused_before_packing(
     assert not (site / "family.json").exists()
 
 
+def test_a_report_replaces_reports_alone(run: Run, packable: House) -> None:
+    family = packable.folder / "family.toml"
+    before = family.read_bytes()
+    code, _, err = run(*pack_words(packable, "--report", family))
+    assert (code, family.read_bytes()) == (2, before)
+    assert f"--report: is {family}, which is there and is no report; name another file" in err
+    report = packable.folder / "report.html"
+    assert [run(*pack_words(packable, "--report", report))[0] for _ in range(2)] == [0, 0]
+
+
 def test_xz_of_the_differences_is_what_xz_says() -> None:
     base, target = os.urandom(500), bytearray(500)
     target[:] = base
