@@ -24,7 +24,12 @@ MAY_IMPORT = {
 FOR_ALL = {"errors", "files"}
 JOINS_ALL = {"reference/chat_command.py", "reference/chat_views.py", "reference/site_source.py"}
 """They talk to a packed site: they stand above the rooms, as the command line does."""
-MAY_IMPORT_TORCH = ("reference/", "experts/")
+MAY_IMPORT_BUDGET = {"family/family_command.py", "family/settings.py", "publish/budgeted.py"}
+MAY_IMPORT_TORCH = {
+    f"reference/{name}.py"
+    for name in ("layers", "generation_2", "model", "heads", "shared_prefill", "session")
+}
+"""And `experts/`."""
 
 
 def imported(path: Path) -> Iterator[str]:
@@ -35,6 +40,17 @@ def imported(path: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
+def room_of(module: str) -> str:
+    """The innermost room of one of the builder's modules, or its own name where it is in none."""
+    _, first, *rest = module.split(".")
+    inner = "/".join([first, *rest[:1]])
+    return inner if inner in MAY_IMPORT else first
+
+
+def rooms_of(path: Path) -> set[str]:
+    return {room_of(module) for module in imported(path) if module.startswith("builder.")}
+
+
 @pytest.mark.parametrize("room", MAY_IMPORT)
 def test_a_room_imports_only_the_rooms_below_it(room: str) -> None:
     allowed = MAY_IMPORT[room] | FOR_ALL | {room}
@@ -42,15 +58,25 @@ def test_a_room_imports_only_the_rooms_below_it(room: str) -> None:
     for path in sorted((BUILDER / room).rglob("*.py")):
         if any(within in path.parents for within in rooms_within):
             continue
-        name = str(path.relative_to(BUILDER))
-        found = {module.split(".")[1] for module in imported(path) if module.startswith("builder.")}
+        name = path.relative_to(BUILDER).as_posix()
+        found = rooms_of(path) - ({"family/budget"} if name in MAY_IMPORT_BUDGET else set())
         assert name in JOINS_ALL or found <= allowed, name
 
 
+def test_who_imports_the_budget_is_listed() -> None:
+    budget = BUILDER / "family" / "budget"
+    importing = {
+        path.relative_to(BUILDER).as_posix()
+        for path in BUILDER.rglob("*.py")
+        if budget not in path.parents and "family/budget" in rooms_of(path)
+    }
+    assert importing == MAY_IMPORT_BUDGET
+
+
 def test_only_the_reference_and_the_experts_import_torch() -> None:
-    paths = {str(path.relative_to(BUILDER)): path for path in BUILDER.rglob("*.py")}
-    importing = [
-        name for name, path in paths.items() if any(m.split(".")[0] == "torch" for m in imported(path))
-    ]
-    assert importing
-    assert all(name.startswith(MAY_IMPORT_TORCH) for name in importing)
+    importing = {
+        path.relative_to(BUILDER).as_posix()
+        for path in BUILDER.rglob("*.py")
+        if any(module.split(".")[0] == "torch" for module in imported(path))
+    }
+    assert {name for name in importing if not name.startswith("experts/")} == MAY_IMPORT_TORCH
