@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from builder.delta import codec
-from builder.delta.frame import SPEC, read_patch_header
+from builder.delta.frame import SPEC, PatchHeader, read_patch_header
 from builder.errors import PatchError, refusal
 
 
@@ -16,6 +16,12 @@ def apply_patch(base: bytes, patch: bytes) -> bytes:
     comes out.
     """
     header = read_patch_header(patch)
+    require_base(header, base)
+    return codec.rebuild([base], [patch], header)
+
+
+def require_base(header: PatchHeader, base: bytes | memoryview) -> None:
+    """Raise `PatchError` (patch_wrong_base) if the patch was made against another base."""
     found = hashlib.sha256(base).hexdigest()
     if (found, len(base)) != (header.base_sha256, header.base_bytes):
         message = refusal(
@@ -27,4 +33,3 @@ def apply_patch(base: bytes, patch: bytes) -> bytes:
             spec=SPEC,
         )
         raise PatchError(message, code="patch_wrong_base")
-    return codec.rebuild([base], [patch], header)

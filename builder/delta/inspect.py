@@ -12,6 +12,7 @@ import numpy as np
 
 from builder.cact.layout import Kind
 from builder.cact.reader import Container, read_container
+from builder.delta.apply import require_base
 from builder.delta.frame import SPEC, PatchHeader, Segment, read_patch_header, read_segments
 from builder.delta.layout import SegmentKind
 from builder.delta.row_costs import RowCosts
@@ -67,13 +68,15 @@ class PatchReport:
 def inspect_patch(patch: bytes | memoryview, base: bytes | Container | None = None) -> PatchReport:
     """The patch's segments with their costs; with the base at hand, CQ segments carry a tensor's name.
 
-    Raises `PatchError` if header, frame or the rows of guided segments are broken. No code and no literal is
-    decoded: only applying proves a patch.
+    Raises `PatchError` if the base is another, or header, frame or the rows of guided segments are broken.
+    No code and no literal is decoded: only applying proves a patch.
     """
     header = read_patch_header(patch)
     names: dict[int, str] = {}
     if base is not None:
-        names = {record.offset_bytes: record.name for record in _container(base).records}
+        container = _container(base)
+        require_base(header, container.data)
+        names = {record.offset_bytes: record.name for record in container.records}
     costs = RowCosts()
     segments = tuple(_report(segment, names, costs) for segment in read_segments(patch, header))
     return PatchReport(header, len(patch), segments)

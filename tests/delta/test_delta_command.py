@@ -83,6 +83,9 @@ def test_show_names_tensors_after_a_base(delta):
     assert code == 0
     assert head.endswith("  tensor")
     assert [line.split()[-1] for line in lines if line.startswith("cq ")] == ["embedding"]
+    code, out, err = delta("show", "p.patch", "--base", "tuned.cact")
+    assert (code, out) == (1, "")
+    assert err.startswith("delta: p.patch: patch: header.base_sha256 at byte 32: is ")
 
 
 @pytest.mark.parametrize("name", ["guided", "seeded", "unguided"])
