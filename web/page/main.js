@@ -113,7 +113,7 @@ async function showState(open) {
   const isOffline = navigator.onLine === false;
   notices.set('offline', isOffline ? `You are offline. ${presenceSentence(here)}` : null);
   const isOld = status.manifestFrom === 'saved' && !isOffline && status.manifestError;
-  notices.set('manifest', isOld ? `${sentenceFor(isOld.code).what} This page uses the one of your last visit.` : null);
+  notices.set('manifest', isOld ? `${sentenceFor(isOld.code).what} This page uses the list of models from your last visit.` : null);
   the('p', 'welcome-cost').textContent = costSentence(status);
   device.show(await open.list(), status);
 }
