@@ -197,7 +197,7 @@ def test_a_damaged_manifest_on_a_later_visit_gives_way_to_the_last_good_one(visi
     answer = chat.ask(QUESTION[0])
     server.on("family.json", faults.flipped)
     chat.reload()
-    assert "uses the one of your last visit" in chat.page.inner_text("[data-topic=manifest]")
+    assert "uses the list of models from your last visit" in chat.page.inner_text("[data-topic=manifest]")
     assert chat.ask(QUESTION[0]) == answer
 
 
