@@ -55,6 +55,10 @@ bool sg_json_is(const uint8_t *text, const struct sg_json *value, const char *wo
  * many bytes as the source. 0 if it holds U+2581, which no tokenizer gives back. */
 uint32_t sg_json_canonical(const uint8_t *text, const struct sg_json *values, uint32_t index, uint8_t *out);
 
+/* A character in its shortest spelling within a string; returns its bytes. */
+uint32_t sg_json_put_character(uint32_t character, uint8_t *out);
+#define SG_SPELLING_BYTES_MAX 6u
+
 /* The characters of a string, in UTF-8. */
 uint32_t sg_json_decode(const uint8_t *text, const struct sg_json *value, uint8_t *out);
 
@@ -202,6 +206,12 @@ uint32_t sg_pattern_shortest(const struct sg_grammar *grammar, const struct sg_p
 uint32_t sg_pattern_way(const struct sg_grammar *grammar, const struct sg_pattern *pattern,
                         const struct sg_frame *frame, uint32_t character, struct sg_window window);
 
+static inline bool sg_positions_has(const struct sg_positions *set, uint32_t position) {
+    return set->bits[position / 64] >> position % 64 & 1;
+}
+static inline void sg_positions_unite(struct sg_positions *to, const struct sg_positions *from) {
+    for (uint32_t i = 0; i < SG_POSITIONS_MAX / 64; i++) to->bits[i] |= from->bits[i];
+}
 static inline bool sg_positions_any(const struct sg_positions *set) { return (set->bits[0] | set->bits[1]) != 0; }
 
 /* grammar_number.c */

@@ -31,19 +31,8 @@ static void finish_number(const struct sg_node *node, struct sg_frame frame, str
 }
 
 static void put_character(struct sg_text *text, uint32_t character) {
-    const uint8_t *escaped = character < 0x80 ? memchr(sg_escaped, (int)character, SG_ESCAPE_COUNT) : NULL;
-    if (escaped) {
-        put_byte(text, '\\');
-        put_byte(text, sg_escapes[escaped - sg_escaped]);
-    } else if (character < 0x80) {
-        put_byte(text, (uint8_t)character);
-    } else {
-        const uint32_t need = character < 0x800 ? 2 : character < 0x10000 ? 3 : 4;
-        put_byte(text, (uint8_t)((0xf00u >> need) | (character >> 6 * (need - 1))));
-        for (uint32_t left = need - 1; left > 0; left--) {
-            put_byte(text, (uint8_t)(0x80 | (character >> 6 * (left - 1) & 0x3f)));
-        }
-    }
+    uint8_t bytes[SG_SPELLING_BYTES_MAX];
+    put(text, bytes, sg_json_put_character(character, bytes));
 }
 
 /* Ends the character under way with the smallest that there is; without a pattern that is the smallest of all. */
@@ -178,8 +167,7 @@ static void finish_open_key(const struct sg_grammar *grammar, const struct sg_no
         const uint32_t need = sg_utf8_need(lead);
         uint32_t low, high, bits = 0;
         if (place == 1) {
-            static const uint8_t lead_bits[] = {0, 0, 0x1f, 0x0f, 0x07};
-            sg_character_bounds(lead, 1, lead & lead_bits[need], &low, &high);
+            sg_character_bounds(lead, 1, sg_utf8_lead_bits(lead), &low, &high);
             bits = low;
         }
         for (uint32_t left = need - place; left > 0; left--) {

@@ -199,29 +199,14 @@ bool sg_json_is(const uint8_t *text, const struct sg_json *value, const char *wo
            memcmp(text + value->start + 1, word, length) == 0;
 }
 
-static uint32_t put_utf8(uint32_t character, uint8_t *out) {
-    if (character < 0x80) {
-        out[0] = (uint8_t)character;
-        return 1;
-    }
-    const uint32_t length = character < 0x800 ? 2 : character < 0x10000 ? 3 : 4;
-    for (uint32_t i = length - 1; i > 0; i--) {
-        out[i] = (uint8_t)(0x80 | (character & 0x3f));
-        character >>= 6;
-    }
-    out[0] = (uint8_t)((0xf00u >> length) | character);
-    return length;
-}
-
-/* A character in its shortest spelling within a string. */
-static uint32_t put_character(uint32_t character, uint8_t *out) {
+uint32_t sg_json_put_character(uint32_t character, uint8_t *out) {
     const uint8_t *escaped = character < 0x80 && character ? memchr(sg_escaped, (int)character, SG_ESCAPE_COUNT) : NULL;
     if (escaped) {
         out[0] = '\\';
         out[1] = sg_escapes[escaped - sg_escaped];
         return 2;
     }
-    if (character >= 0x20) return put_utf8(character, out);
+    if (character >= 0x20) return sg_utf8_put(character, out);
     const uint8_t spelt[6] = {'\\', 'u', '0', '0', (uint8_t)('0' + (character >> 4)),
                               (uint8_t)"0123456789abcdef"[character & 15]};
     memcpy(out, spelt, sizeof spelt);
@@ -249,7 +234,7 @@ static uint32_t put_string(const uint8_t *text, const struct sg_json *value, uin
     out[used++] = '"';
     for (uint32_t at = value->start + 1; at < end;) {
         if (text[at] == '\\') {
-            used += put_character(read_escaped(text, &at), out + used);
+            used += sg_json_put_character(read_escaped(text, &at), out + used);
         } else {
             out[used++] = text[at++];
         }
@@ -290,7 +275,7 @@ uint32_t sg_json_decode(const uint8_t *text, const struct sg_json *value, uint8_
     uint32_t used = 0;
     for (uint32_t at = value->start + 1; at < end;) {
         if (text[at] == '\\') {
-            used += put_utf8(read_escaped(text, &at), out + used);
+            used += sg_utf8_put(read_escaped(text, &at), out + used);
         } else {
             out[used++] = text[at++];
         }

@@ -1,14 +1,6 @@
 /* A pattern's automaton at work: which characters may come next, and which is nearest to the end. */
 #include "grammar.h"
 
-static bool has(const struct sg_positions *set, uint32_t position) {
-    return set->bits[position / 64] >> position % 64 & 1;
-}
-
-static void unite(struct sg_positions *to, const struct sg_positions *from) {
-    for (uint32_t i = 0; i < SG_POSITIONS_MAX / 64; i++) to->bits[i] |= from->bits[i];
-}
-
 /* The smallest of the position's characters from `low` to `high`, or SG_NONE. */
 static uint32_t smallest(const struct sg_grammar *grammar, const struct sg_position *position, uint32_t low,
                          uint32_t high) {
@@ -27,7 +19,7 @@ static struct sg_positions candidates(const struct sg_grammar *grammar, const st
     struct sg_positions now, next = {0};
     memcpy(now.bits, frame->set, sizeof now.bits);
     for (uint32_t i = 0; i < pattern->count; i++) {
-        if (has(&now, i)) unite(&next, &grammar->positions[pattern->first + i].follow);
+        if (sg_positions_has(&now, i)) sg_positions_unite(&next, &grammar->positions[pattern->first + i].follow);
     }
     return next;
 }
@@ -47,7 +39,7 @@ struct sg_positions sg_pattern_next(const struct sg_grammar *grammar, const stru
                                     struct sg_window window) {
     struct sg_positions next = candidates(grammar, pattern, frame);
     for (uint32_t i = 0; i < pattern->count; i++) {
-        if (!has(&next, i)) continue;
+        if (!sg_positions_has(&next, i)) continue;
         const struct sg_position *position = &grammar->positions[pattern->first + i];
         if (way(position, window) != SG_NONE && smallest(grammar, position, low, high) != SG_NONE) continue;
         next.bits[i / 64] &= ~((uint64_t)1 << i % 64);
@@ -65,7 +57,7 @@ static uint32_t nearest(const struct sg_grammar *grammar, const struct sg_patter
                         const struct sg_positions *set, struct sg_window window) {
     uint32_t best = SG_NONE, best_way = SG_NONE;
     for (uint32_t i = 0; i < pattern->count; i++) {
-        if (!has(set, i) || way(&grammar->positions[pattern->first + i], window) >= best_way) continue;
+        if (!sg_positions_has(set, i) || way(&grammar->positions[pattern->first + i], window) >= best_way) continue;
         best_way = way(&grammar->positions[pattern->first + i], window);
         best = i;
     }

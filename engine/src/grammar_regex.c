@@ -42,24 +42,17 @@ static void stop(struct parser *parser, int status) {
     parser->at = parser->byte_count;
 }
 
-static void unite(struct sg_positions *to, const struct sg_positions *from) {
-    for (uint32_t i = 0; i < SG_POSITIONS_MAX / 64; i++) to->bits[i] |= from->bits[i];
-}
-
-static bool has(const struct sg_positions *set, uint32_t position) {
-    return set->bits[position / 64] >> position % 64 & 1;
-}
-
 static void link(struct parser *parser, const struct sg_positions *from, const struct sg_positions *to) {
     for (uint32_t i = 0; i < parser->pattern->count; i++) {
-        if (has(from, i)) unite(&parser->grammar->positions[parser->pattern->first + i].follow, to);
+        if (!sg_positions_has(from, i)) continue;
+        sg_positions_unite(&parser->grammar->positions[parser->pattern->first + i].follow, to);
     }
 }
 
 static struct part join(struct parser *parser, struct part left, struct part right) {
     link(parser, &left.last, &right.first);
-    if (left.is_nullable) unite(&left.first, &right.first);
-    if (right.is_nullable) unite(&right.last, &left.last);
+    if (left.is_nullable) sg_positions_unite(&left.first, &right.first);
+    if (right.is_nullable) sg_positions_unite(&right.last, &left.last);
     return (struct part){left.first, right.last, left.is_nullable && right.is_nullable};
 }
 
@@ -125,8 +118,7 @@ static struct part place(struct parser *parser, const struct class *class) {
 static uint32_t read_character(struct parser *parser) {
     const uint8_t *at = parser->text + parser->at;
     const uint32_t length = sg_utf8_need(at[0]);
-    static const uint8_t lead_bits[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
-    uint32_t character = at[0] & lead_bits[length];
+    uint32_t character = sg_utf8_lead_bits(at[0]);
     for (uint32_t i = 1; i < length; i++) character = character << 6 | (at[i] & 0x3f);
     parser->at += length;
     return character;
@@ -374,8 +366,8 @@ static struct part read_alternatives(struct parser *parser, uint32_t depth) {
     for (;;) {
         if (++parser->steps > STEPS_MAX) stop(parser, SG_STATUS_GRAMMAR_LIMIT);
         const struct part part = depth == 0 ? read_anchored(parser) : read_sequence(parser, depth);
-        unite(&all.first, &part.first);
-        unite(&all.last, &part.last);
+        sg_positions_unite(&all.first, &part.first);
+        sg_positions_unite(&all.last, &part.last);
         all.is_nullable |= part.is_nullable;
         if (peek(parser, 0) != '|') return all;
         parser->at++;
@@ -386,13 +378,13 @@ static struct part read_alternatives(struct parser *parser, uint32_t depth) {
 static void measure(struct sg_grammar *grammar, struct sg_pattern *pattern) {
     struct sg_position *positions = grammar->positions + pattern->first;
     for (uint32_t i = 0; i < pattern->count; i++) {
-        positions[i].distance = has(&pattern->final, i) && positions[i].range_count ? 0 : SG_NONE;
+        positions[i].distance = sg_positions_has(&pattern->final, i) && positions[i].range_count ? 0 : SG_NONE;
     }
     for (bool moved = true; moved;) {
         moved = false;
         for (uint32_t i = 0; i < pattern->count; i++) {
             for (uint32_t k = 0; k < pattern->count && positions[i].range_count; k++) {
-                if (!has(&positions[i].follow, k) || positions[k].distance == SG_NONE) continue;
+                if (!sg_positions_has(&positions[i].follow, k) || positions[k].distance == SG_NONE) continue;
                 if (positions[k].distance + 1 >= positions[i].distance) continue;
                 positions[i].distance = positions[k].distance + 1;
                 moved = true;
@@ -405,7 +397,7 @@ static void measure(struct sg_grammar *grammar, struct sg_pattern *pattern) {
         for (uint32_t i = 0; i < pattern->count; i++) {
             uint64_t lengths = positions[i].lengths;
             for (uint32_t k = 0; k < pattern->count && positions[i].range_count; k++) {
-                if (has(&positions[i].follow, k)) lengths |= positions[k].lengths << 1;
+                if (sg_positions_has(&positions[i].follow, k)) lengths |= positions[k].lengths << 1;
             }
             moved |= lengths != positions[i].lengths;
             positions[i].lengths = lengths;
@@ -416,7 +408,7 @@ static void measure(struct sg_grammar *grammar, struct sg_pattern *pattern) {
         const uint32_t distance = positions[i].distance;
         if (distance == SG_NONE) continue;
         if (distance > pattern->longest_distance) pattern->longest_distance = distance;
-        if (has(&pattern->initial, i) && distance + 1 < pattern->shortest) pattern->shortest = distance + 1;
+        if (sg_positions_has(&pattern->initial, i) && distance + 1 < pattern->shortest) pattern->shortest = distance + 1;
     }
 }
 

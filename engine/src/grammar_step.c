@@ -244,13 +244,11 @@ void sg_character_bounds(uint8_t lead, uint32_t place, uint32_t bits, uint32_t *
 
 static enum outcome take_lead(const struct sg_grammar *grammar, const struct sg_node *node, struct sg_frame *frame,
                               uint8_t byte) {
-    static const uint8_t lead_bits[] = {0, 0, 0x1f, 0x0f, 0x07};
-    const uint32_t need = sg_utf8_need(byte);
-    if (need == 0) return DEAD;
+    if (sg_utf8_need(byte) == 0) return DEAD;
     uint32_t low, high;
     frame->phase = SG_STRING_BYTES;
     frame->lead = byte;
-    frame->low = byte & lead_bits[need];
+    frame->low = sg_utf8_lead_bits(byte);
     frame->high = 1;
     sg_character_bounds(byte, 1, frame->low, &low, &high);
     return sg_string_takes(grammar, node, frame, low, high) ? TAKEN : DEAD;

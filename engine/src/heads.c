@@ -5,11 +5,11 @@
 #include "heads.h"
 
 #include "arena.h"
+#include "attention.h"
 #include "forward.h"
 #include "math.h"
 
 #define EMBEDDING_EPSILON 1e-12f
-#define NO_SCORE (-0x1p120f) /* so far below any score that its weight is zero */
 
 /* Floats of a mean: the largest score, the sum of the weights, the sum of the vectors. */
 enum { TOP, WEIGHT, SUM };
@@ -19,7 +19,7 @@ static size_t mean_floats(const struct sg_model *model) { return model->geometry
 static void clear_means(const struct sg_model *model, float *means, size_t count) {
     const size_t size = mean_floats(model);
     memset(means, 0, count * size * sizeof *means);
-    for (size_t i = 0; i < count; i++) means[i * size + TOP] = NO_SCORE;
+    for (size_t i = 0; i < count; i++) means[i * size + TOP] = SG_NO_SCORE;
 }
 
 static void scale(float *to, const float *from, float factor, size_t count) {

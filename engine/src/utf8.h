@@ -27,4 +27,25 @@ static inline bool sg_utf8_continues(uint8_t lead, uint32_t place, uint8_t byte)
     return byte >= low && byte <= high;
 }
 
+/* The bits of a character that its lead byte holds. */
+static inline uint32_t sg_utf8_lead_bits(uint8_t lead) {
+    const uint32_t need = sg_utf8_need(lead);
+    return need > 1 ? lead & 0x7fu >> need : lead;
+}
+
+/* Writes a character of up to 4 bytes; returns how many. */
+static inline uint32_t sg_utf8_put(uint32_t character, uint8_t *out) {
+    if (character < 0x80) {
+        out[0] = (uint8_t)character;
+        return 1;
+    }
+    const uint32_t length = character < 0x800 ? 2 : character < 0x10000 ? 3 : 4;
+    for (uint32_t i = length - 1; i > 0; i--) {
+        out[i] = (uint8_t)(0x80 | (character & 0x3f));
+        character >>= 6;
+    }
+    out[0] = (uint8_t)((0xf00u >> length) | character);
+    return length;
+}
+
 #endif
