@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from builder.errors import GrammarError, SessionError, refusal
-from builder.reference.grammar_automaton import Place, finish, is_done, prepare, start, step
+from builder.reference.grammar_automaton import Place, finish, is_done, start, step
+from builder.reference.grammar_prepare import prepare
 from builder.reference.grammar_schema import compile_tools
 from builder.runtime.interface import ModelInfo
 

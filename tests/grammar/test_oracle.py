@@ -11,6 +11,7 @@ from llguidance import JsonCompiler, LLMatcher, LLTokenizer
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 
 from builder.reference import grammar_automaton as automaton
+from builder.reference.grammar_prepare import prepare
 from builder.reference.grammar_schema import compile_tools
 from tests.grammar.samples import one_tool, strict
 
@@ -75,7 +76,7 @@ def test_the_next_byte_is_the_same_set(name):
     parameters = strict(json.loads(tools)[0]["parameters"])
     grammar = JsonCompiler(whitespace_flexible=False, separators=(",", ":")).compile(json.dumps(parameters))
     root = compile_tools(tools)
-    automaton.prepare(root)
+    prepare(root)
     rng = np.random.default_rng(len(name))
     for _ in range(6):
         matcher = LLMatcher(BYTES, grammar)
