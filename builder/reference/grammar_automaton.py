@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from builder.reference.grammar_pattern import Pattern, Window
-from builder.reference.grammar_schema import (
+from builder.reference.grammar_shapes import (
     Array,
     Call,
     Choice,

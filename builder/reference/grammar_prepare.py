@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from builder.errors import GrammarError
 from builder.reference.grammar_automaton import FRAMES_MAX, Frame, may_close, shortest_value, takes
-from builder.reference.grammar_schema import (
+from builder.reference.grammar_shapes import (
     Array,
     Call,
     Choice,
