@@ -18,7 +18,7 @@ from builder.files import reason_of
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("builder.cact.show_command", "list what is in a .cact file"),
-    "family": ("builder.family.family_command", "turn checkpoints and LoRA adapters into .cact files"),
+    "family": ("builder.publish.family_command", "turn checkpoints and LoRA adapters into .cact files"),
     "delta": ("builder.delta.delta_command", "make, apply or inspect a patch between two .cact files"),
     "pack": ("builder.publish.pack_command", "write a family as a static site"),
     "verify": ("builder.publish.verify_command", "rebuild and hash every model of a packed site"),

@@ -24,7 +24,7 @@ MAY_IMPORT = {
 FOR_ALL = {"errors", "files"}
 JOINS_ALL = {"reference/chat_command.py", "reference/chat_views.py", "reference/site_source.py"}
 """They talk to a packed site: they stand above the rooms, as the command line does."""
-MAY_IMPORT_BUDGET = {"family/family_command.py", "family/settings.py", "publish/budgeted.py"}
+MAY_IMPORT_BUDGET = {"family/settings.py", "publish/budgeted.py", "publish/family_command.py"}
 MAY_IMPORT_TORCH = {
     f"reference/{name}.py"
     for name in ("layers", "generation_2", "model", "heads", "shared_prefill", "session")

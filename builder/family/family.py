@@ -39,6 +39,8 @@ class Member:
     system: str
     tools: str
     """The tool list exactly as it stands in the prompt (compact JSON), or empty."""
+    tools_source: str
+    """Where it was written down, for messages: a file and its key, or `tools`."""
     context_turns: int
     """How many earlier user turns the prompt shows."""
     max_new_tokens: int | None
@@ -151,6 +153,7 @@ def _member(
         about="" if isinstance(table, RouterTable) else table.about,
         system=table.system,
         tools=tools,
+        tools_source="tools" if isinstance(table, RouterTable) else _tools_source(table.tools),
         context_turns=table.context_turns,
         max_new_tokens=None if isinstance(table, RouterTable) else table.max_new_tokens,
         cact=_beside(path, table.cact),
@@ -179,12 +182,15 @@ def _checkpoint(
     return settings.base.checkpoint
 
 
+def _tools_source(tools: ToolFile | list[dict[str, Any]] | None) -> str:
+    return plain_name(f"{tools.file} {tools.key}".strip()) if isinstance(tools, ToolFile) else "tools"
+
+
 def _tools(path: Path, member_id: str, tools: ToolFile | list[dict[str, Any]] | None) -> str:
     if tools is None:
         return ""
     if isinstance(tools, ToolFile):
-        value = _tool_file(path.parent / tools.file, tools.key)
-        where = plain_name(f"{tools.file} {tools.key}".strip())
+        value, where = _tool_file(path.parent / tools.file, tools.key), _tools_source(tools)
     else:
         value, where = tools, f"{member_id}.tools"
     if not isinstance(value, list) or not value:

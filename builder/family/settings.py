@@ -25,6 +25,9 @@ FILE_BYTES_MAX = 4 * 1024 * 1024
 TEXT_LENGTH_MAX = 256 * 1024
 """Characters of a member's system text or tool list, as in the manifest."""
 
+NEW_TOKENS_MAX = 65536
+"""The largest length limit of an answer."""
+
 LINE = r"^[^\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]*$"
 Line = Annotated[str, Field(pattern=LINE, max_length=200)]
 """Text for people, here and in the manifest: one line, no control characters, none that turn the direction of
@@ -81,7 +84,7 @@ class _AnsweringTable(_ModelTable):
     about: Line = ""
     tools: ToolFile | list[dict[str, Any]] | None = None
     context_turns: Annotated[int, Field(ge=0, le=64)] = 0
-    max_new_tokens: Annotated[int, Field(ge=1, le=65536)] = 128
+    max_new_tokens: Annotated[int, Field(ge=1, le=NEW_TOKENS_MAX)] = 128
 
 
 class BaseTable(_AnsweringTable):

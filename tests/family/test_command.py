@@ -54,6 +54,29 @@ def test_check_prints_a_line_per_member_and_writes_nothing(family, demo_family, 
     assert err == "family: 6 members, 0 problems\n"
 
 
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        (
+            'tools = [{name="a"}, {name="t", parameters={type="strng"}}]',
+            "tools[1]: t/parameters/type: is not what docs/grammar.md allows there; ",
+        ),
+        ('tools = [{name="a"}, {name="a"}]', "tools[1]: a/name: a tool of this name stands before it"),
+        ('tools = [{name="a"}]\nmax_new_tokens = 2', "max_new_tokens: is 2, must be at least "),
+    ],
+)
+def test_check_refuses_the_tools_that_pack_refuses(family, demo_family, tmp_path, keys, sentence):
+    for name in ("base", "home"):
+        shutil.copy(demo_family.folder / f"{name}.cact", tmp_path / f"{name}.cact")
+    (tmp_path / "family.toml").write_text(
+        '[family]\nname="f"\ntitle="F"\n[base]\ncact="base.cact"\n'
+        f'[[specialists]]\nid="home"\nabout="x"\ncact="home.cact"\n{keys}\n'
+    )
+    code, out, err = family("check", tmp_path / "family.toml")
+    assert (code, err) == (1, "family: 2 members, 1 problem\n")
+    assert out.startswith(f"base: good\nhome: {sentence}")
+
+
 def test_check_ends_with_1_and_names_each_problem(family, demo_family, tmp_path):
     shutil.copy(demo_family.folder / "base.cact", tmp_path / "base.cact")
     (tmp_path / "family.toml").write_text(

@@ -1,6 +1,7 @@
 """`python -m builder family`: export a family's models, or check that they can be exported.
 
-Owns: the two subcommands and what they print. Does not know: how it is done.
+Owns: the two subcommands and what they print. Does not know: how it is done. It is in this room because
+a check asks what `pack` asks of tools (calls.py).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from builder.errors import UsageError, plain_text
@@ -21,10 +23,11 @@ from builder.family.budget.options import (
     budget_lines,
     budget_of,
 )
-from builder.family.check import check_family
+from builder.family.check import Finding, check_family
 from builder.family.export import Exporters, Progress, check_places, write_member
 from builder.family.family import Family, Member, load_family
 from builder.files import artifact_line, check_target, write_whole
+from builder.publish.calls import answering, call_problems
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -133,7 +136,7 @@ def _tell(trial: str) -> None:
 
 
 def _check(family: Family, *, as_json: bool) -> int:
-    findings = check_family(family)
+    findings = _with_calls(family, check_family(family))
     for finding in findings:
         print(f"{finding.member.id}: {plain_text(str(finding.problem or 'good'))}")
     bad = sum(finding.problem is not None for finding in findings)
@@ -150,6 +153,15 @@ def _check(family: Family, *, as_json: bool) -> int:
         ]
         print(json.dumps({"family": family.name, "members": document}))
     return 1 if bad else 0
+
+
+def _with_calls(family: Family, findings: list[Finding]) -> list[Finding]:
+    """The findings, and what `pack` would refuse of the tools of members that have no problem yet."""
+    members = answering([finding.member for finding in findings if finding.problem is None])
+    if findings[0].problem is not None or not members:  # Without a base there is no tokenizer.
+        return findings
+    problems = dict(call_problems(Exporters(family).export(family.base, None), members))
+    return [replace(item, problem=item.problem or problems.get(item.member)) for item in findings]
 
 
 def _progress(member_id: str) -> AbstractContextManager[Progress | None]:
