@@ -82,7 +82,7 @@ def load_json(
     except RecursionError:
         found = "nested too deeply"
     except ValueError as failure:
-        found = f"not JSON ({failure})"
+        found = f"not JSON ({failure})" if data else "empty"
     raise error(refusal(source, "document", found=found, allowed="JSON"), code=code)
 
 

@@ -39,8 +39,8 @@ def open_previous(where: str) -> Release:
     """
     if SCHEME.match(where):
         return open_address(where)
-    if not (Path(where) / MANIFEST).is_file():
-        raise _no_release(where if Path(where).is_dir() else f"{where}, which is not there")
+    if not where or not (Path(where) / MANIFEST).exists():
+        raise _no_release(_strange_place(where))
     return open_site(where)
 
 
@@ -166,6 +166,15 @@ def _root_of(address: str) -> str:
         raise _no_release(address)
     path = parts.path.removesuffix(MANIFEST).rstrip("/") + "/"
     return urllib.parse.urlunsplit((parts.scheme, parts.netloc, path, "", ""))
+
+
+def _strange_place(where: str) -> str:
+    """What is there instead of a site."""
+    if not where:
+        return "empty"
+    if not Path(where).exists():
+        return f"{where}, which is not there"
+    return f"{where}, where {MANIFEST} is missing" if Path(where).is_dir() else f"{where}, which is no folder"
 
 
 def _no_release(found: str) -> UsageError:

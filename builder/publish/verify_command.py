@@ -32,8 +32,11 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"verify: not made by pack, left alone: {some_names(verdict.foreign)}", file=sys.stderr)
     if arguments.json:
         print(json.dumps(_document(verdict)))
-    counts = f"{len(verdict.models)} models, {verdict.part_count} parts, {len(verdict.mismatches)} mismatches"
-    print(f"verify: {counts}", file=sys.stderr)
+    counts = ((len(verdict.models), "model"), (verdict.part_count, "part"))
+    words = [f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts]
+    bad = len(verdict.mismatches)
+    words.append(f"{bad} mismatch{'' if bad == 1 else 'es'}")
+    print(f"verify: {', '.join(words)}", file=sys.stderr)
     return 1 if verdict.mismatches else 0
 
 

@@ -10,6 +10,7 @@ import json
 import re
 from typing import Any
 
+from builder.errors import SaguaroError
 from builder.reference.answers import Answer, visible_text
 from builder.reference.telemetry import RouteRecord
 
@@ -58,6 +59,12 @@ def route_text(record: RouteRecord) -> str:
         return f"chosen with {score:+.1f}"
     scored = [other for other in record.scores[1:] if other is not None]
     return f"no specialist has a positive score (best {max(scored):+.1f})" if scored else "nobody else to ask"
+
+
+def unavailable_text(member_id: str, error: SaguaroError) -> str:
+    """Why a member cannot answer; its name comes first, and is not said twice."""
+    name, sentence = f"{member_id}: ", printable(str(error))
+    return sentence if sentence.startswith(name) else name + sentence
 
 
 def printable(text: str) -> str:

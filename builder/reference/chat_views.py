@@ -18,7 +18,7 @@ from rich.text import Text
 from builder.errors import SaguaroError
 from builder.publish.manifest import Manifest
 from builder.reference.answers import CALL_OPEN, THINK_OPEN, Answer
-from builder.reference.chat_text import answer_text, one_line, printable, route_text
+from builder.reference.chat_text import answer_text, one_line, printable, route_text, unavailable_text
 from builder.reference.dispatcher import Listener
 from builder.reference.telemetry import RouteRecord
 
@@ -60,7 +60,7 @@ class LineView:
 
     def unavailable(self, member_id: str, error: SaguaroError) -> None:
         """Say on stderr what the record cannot."""
-        print(f"chat: {member_id}: {one_line(printable(str(error)))}", file=sys.stderr)
+        print(f"chat: {one_line(unavailable_text(member_id, error))}", file=sys.stderr)
 
     def show(self, answer: Answer, record: RouteRecord) -> None:
         """Print one line."""
@@ -123,7 +123,7 @@ class TerminalView:
 
     def unavailable(self, member_id: str, error: SaguaroError) -> None:
         """Say what the record cannot."""
-        self._quietly(f"{member_id}: {printable(str(error))}")
+        self._quietly(unavailable_text(member_id, error))
 
     def show(self, answer: Answer, record: RouteRecord) -> None:
         """Finish the answer's line, then say why this member and how fast."""

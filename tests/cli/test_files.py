@@ -46,7 +46,6 @@ def test_pointer_of_git_lfs_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        b"",
         b"\xff",
         b"[" * 100_000,
         b'{"a":1,"a":2}',
@@ -59,6 +58,10 @@ def test_pointer_of_git_lfs_is_named(tmp_path: Path) -> None:
 )
 def test_json_that_languages_read_differently_is_refused(text: bytes) -> None:
     assert refused(load_json, text, "x.json").startswith("x.json: document: is n")
+
+
+def test_an_empty_document_is_called_empty():
+    assert refused(load_json, b"", "x.json") == "x.json: document: is empty, must be JSON"
 
 
 def test_a_key_that_stands_twice_is_found_at_once_among_many() -> None:

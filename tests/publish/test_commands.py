@@ -147,7 +147,7 @@ def test_verify_of_a_damaged_site_is_exit_1_with_its_sentences(run: Run, site: P
     assert code == 1
     lines = err.splitlines()
     assert str(site / part["path"]) in lines[0]
-    assert lines[1:] == ["verify: 3 models, 7 parts, 1 mismatches"]
+    assert lines[1:] == ["verify: 3 models, 7 parts, 1 mismatch"]
     document = json.loads(out.splitlines()[-1])
     assert document["mismatches"] == lines[:1]
     assert [model["id"] for model in document["models"]] == ["base", "router", "home"]

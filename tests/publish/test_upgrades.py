@@ -218,7 +218,15 @@ SPOILT: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no folder": (shutil.rmtree, "which is not there, must be a site's folder"),
     "no manifest": (
         lambda site: (site / "family.json").unlink(),
-        "must be a site's folder with its family.json",
+        "where family.json is missing, must be a site's folder with its family.json",
+    ),
+    "a file": (
+        lambda site: (shutil.rmtree(site), site.touch()),
+        "which is no folder, must be a site's folder",
+    ),
+    "empty manifest": (
+        lambda site: (site / "family.json").write_bytes(b""),
+        "family.json: document: is empty,",
     ),
     "damaged manifest": (lambda site: flip(site / "family.json"), "family.json: "),
     "damaged part": (lambda site: flip(base_part(site)), "sha256: is"),
@@ -379,6 +387,14 @@ def test_other_addresses_are_a_usage_error(alone: House, tmp_path: Path, address
     with pytest.raises(UsageError, match=r"--previous: is .*, must be a site's folder") as caught:
         alone.pack(tmp_path / "site", previous=(address,))
     assert str(caught.value).isprintable()
+
+
+def test_an_empty_place_is_not_the_folder_that_one_stands_in(
+    alone: House, first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(first)
+    with pytest.raises(UsageError, match="--previous: is empty, must be a site's folder"):
+        alone.pack(tmp_path / "site", previous=("",))
 
 
 @pytest.fixture

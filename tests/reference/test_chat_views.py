@@ -98,6 +98,11 @@ def test_a_pipe_gives_its_lines_whatever_their_bytes(monkeypatch):
     assert list(LineView().lines()) == ["one", "", "café \ufffd\r", "last"]
 
 
+def test_trouble_names_the_member_once(capsys):
+    LineView().unavailable("router", MemberError("router: needs 9 MB"))
+    assert capsys.readouterr().err == "chat: router: needs 9 MB\n"
+
+
 def test_trouble_goes_to_stderr_so_that_stdout_is_the_conversation(capsys):
     LineView().unavailable("home", MemberError("parts/0.bin: is\nmissing"))
     captured = capsys.readouterr()
