@@ -6,7 +6,6 @@ Source: `needle.model.checkpoints.read_adapter`, `needle.model.finetune.merge_lo
 
 from __future__ import annotations
 
-import contextlib
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,8 +86,7 @@ def _metadata(path: Path, metadata: dict[str, str], key: str) -> object:
 
 def _finite(path: Path, scale: object) -> float:
     if isinstance(scale, int | float):
-        with contextlib.suppress(OverflowError):  # An integer may be too large for a float.
-            return float(scale)
+        return float(scale)
     raise _bad(path, f"scale is {plain_name(repr(scale))}, must be a number; is this an adapter?")
 
 
