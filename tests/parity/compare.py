@@ -37,6 +37,12 @@ def forced_logits(logits: Logits, log: SessionLog) -> NDArray[np.float32]:
     return logits(sequence)[len(log.prompt_ids) - 1 :]
 
 
+def greedy_ids(rows: NDArray[np.float32], log: SessionLog) -> list[int]:
+    """What another program would draw from its logits, held to what the tools allowed (as tests/grammar does)."""
+    masks = [True if mask is None else mask for mask in log.allowed]
+    return [int(np.where(mask, row, -np.inf).argmax()) for row, mask in zip(rows, masks, strict=True)]
+
+
 def forced_score(logits: Logits, log: SessionLog, ids: Sequence[int]) -> float:
     """The log probability that another program gives to `ids` after the prompt."""
     rows = logits([*log.prompt_ids, *ids[:-1]])[len(log.prompt_ids) - 1 :]

@@ -38,6 +38,8 @@ class SessionLog:
     """Every id that was drawn, the one that stopped included."""
     logits: list[NDArray[np.float32]] = field(default_factory=list)
     """What each of them was drawn from, (out_vocab,) f32."""
+    allowed: list[NDArray[np.bool_] | None] = field(default_factory=list)
+    """What the tools allowed there, (out_vocab,); None where they allowed the model's first choice."""
 
 
 @dataclass(frozen=True)
@@ -157,9 +159,13 @@ class _RecordingSession:
         return score
 
     def sample(self, sampling: Sampling, grammar: Grammar | None = None, room_tokens: int = 0) -> int:
-        self._log.logits.append(self._session.logits())
-        self._log.drawn_ids.append(self._session.sample(sampling, grammar, room_tokens))
-        return self._log.drawn_ids[-1]
+        logits = self._session.logits()
+        drawn_id = self._session.sample(sampling, grammar, room_tokens)
+        is_free = grammar is None or drawn_id == logits.argmax()
+        self._log.allowed.append(None if is_free else grammar.allowed(room_tokens))
+        self._log.logits.append(logits)
+        self._log.drawn_ids.append(drawn_id)
+        return drawn_id
 
     def head(self, name: str) -> NDArray[np.float32]:
         return self._session.head(name)

@@ -20,7 +20,14 @@ from builder.reference.prompts import PromptTemplate, clean_turn, render_prompt
 from builder.reference.router import choose
 from builder.runtime.interface import Sampling
 from tests.conftest import DEMO
-from tests.parity.compare import REFERENCE_TO_JAX, SCORE_TO_JAX, distance, forced_logits, forced_score
+from tests.parity.compare import (
+    REFERENCE_TO_JAX,
+    SCORE_TO_JAX,
+    distance,
+    forced_logits,
+    forced_score,
+    greedy_ids,
+)
 from tests.parity.conftest import ReferenceShelf
 from tests.parity.oracle_jax import JaxOracle
 from tests.parity.oracle_needle_rs import NeedleRsOracle
@@ -37,7 +44,8 @@ def test_the_conversations_reach_every_corner(truth):
     effective = {response.record.ids[response.record.effective] for response in truth}
     assert effective == {"base", "home", "kitchen", "media", "calendar"}
     reasons = {response.record.reason for response in truth}
-    assert reasons == {"none", "context_full"}  # a call that is held to its tools is never broken
+    # A call that is held to its tools is never broken.
+    assert reasons == {"none", "context_full", "answer_truncated"}
     codes = {response.answer.error_code for response in truth}
     assert codes >= {None, "context_full", "empty_turn"}
     assert any(response.answer.function_calls == [] and response.answer.type == "call" for response in truth)
@@ -75,7 +83,7 @@ def test_jax_draws_the_same_tokens_from_the_same_logits(truth, jax_logits):
             if log.drawn_ids:
                 rows = forced_logits(jax_logits(log.member), log)
                 distances.append(distance(np.stack(log.logits), rows))
-                if rows.argmax(-1).tolist() != log.drawn_ids:
+                if greedy_ids(rows, log) != log.drawn_ids:
                     other_tokens.append(response.name)
     assert other_tokens == []
     assert len(distances) > 150
@@ -120,7 +128,7 @@ def test_the_full_history_gives_the_same_tokens_as_the_cache(truth, full_history
             if log.drawn_ids:
                 rows = forced_logits(full_history(log.member), log)
                 distances.append(distance(np.stack(log.logits), rows))
-                if rows.argmax(-1).tolist() != log.drawn_ids:
+                if greedy_ids(rows, log) != log.drawn_ids:
                     other_tokens.append(response.name)
     assert other_tokens == []
     assert max(distances) <= REFERENCE_TO_JAX
