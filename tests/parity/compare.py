@@ -38,7 +38,7 @@ def forced_logits(logits: Logits, log: SessionLog) -> NDArray[np.float32]:
 
 
 def greedy_ids(rows: NDArray[np.float32], log: SessionLog) -> list[int]:
-    """What another program would draw from its logits, held to what the tools allowed (as tests/grammar does)."""
+    """What another program would draw from its logits, held to what the tools allowed."""
     masks = [True if mask is None else mask for mask in log.allowed]
     return [int(np.where(mask, row, -np.inf).argmax()) for row, mask in zip(rows, masks, strict=True)]
 
