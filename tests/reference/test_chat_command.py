@@ -20,6 +20,8 @@ from builder.reference import chat_command
 from tests.conftest import DEMO
 
 pytestmark = pytest.mark.slow
+TOO_MUCH = b"is the lamp on? " * 16
+"""What `home` does not come to an end with."""
 TALK = b"hello\nturn on the bedroom light\nmake it 22 degrees instead\n\nwhat is 2 plus 2?\ncaf\xc3\xa9 \xff"
 FEW = b"hello\nturn on the bedroom light\n"
 ANSWERS = [
@@ -27,7 +29,7 @@ ANSWERS = [
     'home: set_light(room="bedroom", state="on")  [chosen with +8',
     'home: set_heat(room="bathroom", degrees=22)  [chosen with +9',
     "error: the message is empty; type something first",
-    "base: Why do cacti never argue? They always see the point.  [home was chosen",
+    'home: set_heat(room="bedroom", degrees=23)  [chosen with +8',
     "media: (nothing to do)  [chosen with +",
 ]
 
@@ -52,8 +54,15 @@ def test_each_line_gets_one_line_that_says_who_and_why(site, where):
     done = chat(site, *where)
     lines = done.stdout.decode().splitlines()
     assert [line.startswith(start) for line, start in zip(lines, ANSWERS, strict=True)] == [True] * 6, lines
-    assert done.stderr.decode() == "chat: answered: 2 by base, 2 by home, 1 by media, 1 by nobody\n"
+    assert done.stderr.decode() == "chat: answered: 1 by base, 3 by home, 1 by media, 1 by nobody\n"
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize("where", [(), ("--reference",)])
+def test_a_line_that_the_base_took_over_says_who_was_chosen(site, where):
+    done = chat(site, *where, said=TOO_MUCH)
+    assert done.stdout.startswith(b"base: A cactus cactus cactus")
+    assert b"  [home was chosen" in done.stdout
 
 
 def test_a_rung_says_the_same_in_both_and_not_what_the_whole_models_say(site):
