@@ -10,6 +10,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
+/** A place in the runtime's own file system, in memory: the name is the official engine's. */
 const LOGITS = '/tmp/needle_logits.f32';
 const OPENED = [
   ['var ENV={};', "var ENV={NEEDLE_DEBUG:'1'};"],
