@@ -213,9 +213,16 @@ def test_columns_and_edges_line_up(visit, server) -> None:
         values.append(box(".card td")["x"])
     assert values[0] == values[1]
     page.click(".answer:last-child summary")
-    page.wait_for_function(
-        "document.querySelector('.answer:last-child .why p').getBoundingClientRect().bottom + 12"
-        " < document.querySelector('#composer').getBoundingClientRect().top"
+    page.evaluate(  # wait_for_function would evaluate its text again, which the page's policy forbids
+        """() => new Promise((done) => {
+            const look = () => {
+                const why = document.querySelector(".answer:last-child .why p").getBoundingClientRect();
+                const composer = document.querySelector("#composer").getBoundingClientRect();
+                if (why.bottom + 12 < composer.top) done();
+                else requestAnimationFrame(look);
+            };
+            look();
+        })"""
     )
 
 
