@@ -43,13 +43,15 @@ SPEED, SIZE = ["-O3"], ["-Os", "-fno-inline"]
 SMALL = {
     *("detokenize", "directory", "encode", "engine", "error", "header", "heads", "host", "ladder", "maker"),
     *("model", "model_load", "model_load_heads", "sampling", "session", "tokenizer_load", "values"),
-    *("patch_container", "patch_cq", "patch_fit_basis", "patch_fit_matrix", "patch_fit_quantise"),
+    *("patch_container", "patch_cq", "patch_fit_basis"),
     *("patch_make", "patch_match", "patch_parts", "rebuild_fields"),
     *(
         "grammar_disjoint",
+        "grammar_expect",
         "grammar_finish",
         "grammar_flat",
         "grammar_json",
+        "grammar_mask",
         "grammar_nodes",
         "grammar_number",
     ),
@@ -99,9 +101,10 @@ def compile_wasm(
     scalars = ["-DSG_SCALAR"] if scalar else []
     with _made_whole(output) as made:
         linked = []
+        relaxed_stems = {*RELAXED, *(probe.stem for probe in probes)} if relaxed else set()
         for name in files:
             stem = Path(name).stem
-            variant = [*scalars, *(["-mrelaxed-simd"] if relaxed and stem in RELAXED else [])]
+            variant = [*scalars, *(["-mrelaxed-simd"] if stem in relaxed_stems else [])]
             linked.append((objects or made.parent) / f"{stem}{''.join(variant)}.o")
             level = SIZE if stem in SMALL else SPEED
             command = [*CLANG, *variant, *level, *LANGUAGE, *WARNINGS, "-c", name, "-o", str(linked[-1])]

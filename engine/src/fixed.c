@@ -1,6 +1,7 @@
 /* Fixed point in plain C: the definition of what fixed_simd.c must give, bit for bit. */
 #include "fixed.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "kernels.h"
@@ -128,13 +129,27 @@ static void measure_group(const float x[SG_GROUP], float *largest, float *larges
     *largest_run = most_run;
 }
 
+/* Twice the largest sum of the positive, or of the negative, of four neighbours. */
+static float largest_quad(const float x[SG_GROUP]) {
+    float most = 0.0f;
+    for (size_t i = 0; i < SG_GROUP; i += 4) {
+        float a[4];
+        for (size_t k = 0; k < 4; k++) a[k] = x[i + k] < 0.0f ? -x[i + k] : x[i + k];
+        const float all = (a[0] + a[1]) + (a[2] + a[3]);
+        const float net = (x[i] + x[i + 1]) + (x[i + 2] + x[i + 3]);
+        const float twice = all + (net < 0.0f ? -net : net);
+        if (twice > most) most = twice;
+    }
+    return most;
+}
+
 static float unit_of_group(const float x[SG_GROUP], enum sg_rounding rounding) {
     float largest, largest_run;
     measure_group(x, &largest, &largest_run);
-    if (rounding != SG_ROUNDING_16) return largest * (1.0f / SG_FAST_MAX);
-    const float by_value = largest * (1.0f / SG_EXACT_VALUE_MAX);
-    const float by_run = largest_run * (1.0f / SG_EXACT_RUN_SUM_MAX);
-    return by_value > by_run ? by_value : by_run;
+    const bool exact = rounding == SG_ROUNDING_16;
+    const float by_value = largest * (exact ? 1.0f / SG_EXACT_VALUE_MAX : 1.0f / SG_FAST_MAX);
+    const float by_sum = exact ? largest_run * (1.0f / SG_EXACT_RUN_SUM_MAX) : largest_quad(x) * (0.5f / SG_QUAD_MAX);
+    return by_value > by_sum ? by_value : by_sum;
 }
 
 void sg_fixed_put_scalar(struct sg_fixed *fixed, uint32_t token, const float *x, size_t column_count) {

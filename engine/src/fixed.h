@@ -20,7 +20,10 @@
 #define SG_EXACT_LEVEL_MAX 16383
 #define SG_EXACT_VALUE_MAX 32767
 #define SG_EXACT_RUN_SUM_MAX 131064
+/* `fast` may sum four products in 16 bits (product_relaxed.c): levels are 0 to SG_FAST_MAX, so that the positive and the
+ * negative activations of four neighbours must each sum to at most 258; rounding adds up to 2. */
 #define SG_FAST_MAX 127
+#define SG_QUAD_MAX 256
 
 enum sg_rounding { SG_ROUNDING_16, SG_ROUNDING_7, SG_ROUNDING_COUNT };
 #define SG_UNIT_MIN 0x1p-100f /* a group whose unit is below counts as zero: 1 / unit must stay finite */

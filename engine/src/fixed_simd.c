@@ -2,6 +2,7 @@
 #include "fixed.h"
 
 #ifdef __wasm_simd128__
+#include <stdbool.h>
 #include <string.h>
 #include <wasm_simd128.h>
 
@@ -36,9 +37,15 @@ ALWAYS_INLINE float largest_lane(v128_t v) {
     return wasm_f32x4_extract_lane(v, 0);
 }
 
+/* The four sums of neighbouring pairs of 8 elements, of two times 8. */
+ALWAYS_INLINE v128_t sums_of_quads(v128_t pairs0, v128_t pairs1) {
+    return wasm_f32x4_add(wasm_i32x4_shuffle(pairs0, pairs1, 0, 2, 4, 6), wasm_i32x4_shuffle(pairs0, pairs1, 1, 3, 5, 7));
+}
+
 /* unit_of_group of fixed.c; v holds 8 times the four vectors of rotate_16. */
 ALWAYS_INLINE float unit_of_group(const v128_t v[32], enum sg_rounding rounding) {
-    v128_t most = wasm_f32x4_splat(0.0f), most_run = most, quads = most;
+    const bool exact = rounding == SG_ROUNDING_16;
+    v128_t most = wasm_f32x4_splat(0.0f), most_sum = most, before = most;
     for (size_t i = 0; i < 8; i++) {
         const v128_t *part = v + 4 * i;
         v128_t pairs[2];
@@ -47,15 +54,19 @@ ALWAYS_INLINE float unit_of_group(const v128_t v[32], enum sg_rounding rounding)
             most = wasm_f32x4_pmax(wasm_f32x4_pmax(most, even), odd);
             pairs[k] = wasm_f32x4_add(even, odd);
         }
-        const v128_t sums = wasm_f32x4_add(wasm_i32x4_shuffle(pairs[0], pairs[1], 0, 2, 4, 6),
-                                           wasm_i32x4_shuffle(pairs[0], pairs[1], 1, 3, 5, 7));
-        if (i % 2 == 0) quads = sums;
-        else most_run = wasm_f32x4_pmax(most_run, wasm_f32x4_add(quads, sums));
+        const v128_t quads = sums_of_quads(pairs[0], pairs[1]);
+        if (!exact) {
+            const v128_t net = sums_of_quads(wasm_f32x4_add(part[0], part[2]), wasm_f32x4_add(part[1], part[3]));
+            most_sum = wasm_f32x4_pmax(most_sum, wasm_f32x4_add(quads, wasm_f32x4_abs(net)));
+        } else if (i % 2 == 0) {
+            before = quads;
+        } else {
+            most_sum = wasm_f32x4_pmax(most_sum, wasm_f32x4_add(before, quads));
+        }
     }
-    if (rounding != SG_ROUNDING_16) return largest_lane(most) * (1.0f / SG_FAST_MAX);
-    const float by_value = largest_lane(most) * (1.0f / SG_EXACT_VALUE_MAX);
-    const float by_run = largest_lane(most_run) * (1.0f / SG_EXACT_RUN_SUM_MAX);
-    return by_value > by_run ? by_value : by_run;
+    const float by_value = largest_lane(most) * (exact ? 1.0f / SG_EXACT_VALUE_MAX : 1.0f / SG_FAST_MAX);
+    const float by_sum = largest_lane(most_sum) * (exact ? 1.0f / SG_EXACT_RUN_SUM_MAX : 0.5f / SG_QUAD_MAX);
+    return by_value > by_sum ? by_value : by_sum;
 }
 
 ALWAYS_INLINE v128_t round_half_away(v128_t v) {

@@ -186,8 +186,14 @@ struct method {
     size_t tile_tokens;
 };
 
+/* As sg_product, by that method. */
+void sg_product_by(const struct method *method, const struct sg_matrix *matrix, uint32_t first_row, uint32_t row_count,
+                   const struct sg_fixed *x, float *y, size_t y_stride);
+
 #ifdef __wasm_relaxed_simd__
-extern const struct method sg_method_relaxed;
+/* Sums of four products in 16 bits, or right away in 32; and which of them this machine does quicker. */
+extern const struct method sg_method_relaxed_16, sg_method_relaxed_32;
+bool sg_is_quicker_in_16_bits(void);
 #endif
 
 #endif

@@ -266,7 +266,7 @@ static const struct method method_fast = {
 static const struct method *method_of(enum sg_rounding rounding) {
     if (rounding == SG_ROUNDING_16) return &method_exact;
 #ifdef __wasm_relaxed_simd__
-    return &sg_method_relaxed;
+    return sg_is_quicker_in_16_bits() ? &sg_method_relaxed_16 : &sg_method_relaxed_32;
 #else
     return &method_fast;
 #endif
@@ -293,9 +293,8 @@ static void block_rows(const struct job *job, const struct method *method, size_
     }
 }
 
-void sg_product_simd(const struct sg_matrix *matrix, uint32_t first_row, uint32_t row_count, const struct sg_fixed *x,
-                     float *y, size_t y_stride) {
-    const struct method *method = method_of(x->rounding);
+void sg_product_by(const struct method *method, const struct sg_matrix *matrix, uint32_t first_row, uint32_t row_count,
+                   const struct sg_fixed *x, float *y, size_t y_stride) {
     const struct job job = {.matrix = matrix,
                             .levels = &matrix->levels->fixed[x->rounding],
                             .x = x,
@@ -310,6 +309,11 @@ void sg_product_simd(const struct sg_matrix *matrix, uint32_t first_row, uint32_
     for (size_t row = job.first_row; row < job.row_end; row += 2 * ROWS) {
         block_rows(&job, method, row, job.row_end - row > ROWS ? 2 : 1);
     }
+}
+
+void sg_product_simd(const struct sg_matrix *matrix, uint32_t first_row, uint32_t row_count, const struct sg_fixed *x,
+                     float *y, size_t y_stride) {
+    sg_product_by(method_of(x->rounding), matrix, first_row, row_count, x, y, y_stride);
 }
 
 #ifndef SG_SCALAR

@@ -1,7 +1,7 @@
 /* Exports what the shipped module keeps inside: elementary functions and both versions of each kernel. */
 #include "kernels.h"
 #include "math.h"
-#include "product.h"
+#include "product_rows.h"
 
 #define PROBE(name) __attribute__((export_name(#name)))
 
@@ -34,13 +34,28 @@ void probe_rotate(float *x, size_t group_count, int simd) {
     }
 }
 
+/* How a product is to be found. */
+enum way { PLAIN_C, AS_THE_ENGINE_DOES, SUMS_OF_16_BITS, SUMS_OF_32_BITS };
+
+static void find_product(enum way way, const struct sg_matrix *matrix, const struct sg_fixed *x, float *y) {
+    const uint32_t row_count = matrix->row_count - 1;
+#ifdef __wasm_relaxed_simd__
+    if (way >= SUMS_OF_16_BITS && x->rounding == SG_ROUNDING_7) {
+        const struct method *method = way == SUMS_OF_16_BITS ? &sg_method_relaxed_16 : &sg_method_relaxed_32;
+        sg_product_by(method, matrix, 1, row_count, x, y, row_count);
+        return;
+    }
+#endif
+    (way == PLAIN_C ? sg_product_scalar : sg_product_simd)(matrix, 1, row_count, x, y, row_count);
+}
+
 /* `values` are the 16 levels; `blob` is a CQ blob: codes, then norms; x: (token_count, columns). `room` holds the tokens in
  * fixed point: 2 bytes per padded column, then 8 per group. Rows from 1 on. */
 PROBE(probe_product)
 void probe_product(const uint8_t *blob, const float *values, uint32_t code_bits, uint32_t rows, uint32_t columns,
-                   const float *x, uint32_t token_count, int16_t *room, float *y, uint32_t rounding, int simd);
+                   const float *x, uint32_t token_count, int16_t *room, float *y, uint32_t rounding, uint32_t way);
 void probe_product(const uint8_t *blob, const float *values, uint32_t code_bits, uint32_t rows, uint32_t columns,
-                   const float *x, uint32_t token_count, int16_t *room, float *y, uint32_t rounding, int simd) {
+                   const float *x, uint32_t token_count, int16_t *room, float *y, uint32_t rounding, uint32_t way) {
     struct sg_levels levels;
     sg_levels_set(&levels, values, 16);
     const size_t padded = sg_padded(columns);
@@ -56,9 +71,9 @@ void probe_product(const uint8_t *blob, const float *values, uint32_t code_bits,
     fixed.sum = fixed.unit + token_count * (padded / SG_GROUP);
     sg_fixed_begin(&fixed, columns, token_count);
     for (uint32_t t = 0; t < token_count; t++) {
-        (simd ? sg_fixed_put_simd : sg_fixed_put_scalar)(&fixed, t, x + (size_t)t * columns, columns);
+        (way == PLAIN_C ? sg_fixed_put_scalar : sg_fixed_put_simd)(&fixed, t, x + (size_t)t * columns, columns);
     }
-    (simd ? sg_product_simd : sg_product_scalar)(&matrix, 1, rows - 1, &fixed, y, rows - 1);
+    find_product((enum way)way, &matrix, &fixed, y);
 }
 
 /* out (height, width) = weights (height, depth) rows (depth, width); with `turned`, weights stand as (depth, height). */

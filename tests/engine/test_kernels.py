@@ -11,6 +11,9 @@ from builder.runtime.host import Instance
 
 GROUP = 128
 BITS_16, BITS_7 = ROUNDINGS = 0, 1
+PLAIN_C = 0
+WAYS = AS_THE_ENGINE_DOES, SUMS_OF_16_BITS, SUMS_OF_32_BITS = 1, 2, 3
+"""SIMD, as probe.c numbers it; the latter two are what the engine takes on one machine or another."""
 ERROR_MAX = {BITS_16: 2e-5, BITS_7: 6e-3}
 """Relative to the product of the vectors' lengths: a few times the largest seen."""
 TERNARY = TERNARY_RECORD_BITS
@@ -48,15 +51,15 @@ class Case:
         # Rounding is relative to the lengths of the vectors in rotated space, before padding is cut off.
         lengths = np.sqrt(np.square(norms.astype(np.float64)).sum(1))
         self.scale = np.linalg.norm(x, axis=1)[:, None] * lengths[None, :]
-        self.x, self.padded = x, padded
+        self.x, self.padded, self.levels = x, padded, _levels(bits)
 
-    def run(self, probe: Instance, rounding: int, *, simd: bool) -> np.ndarray:
+    def run(self, probe: Instance, rounding: int, way: int) -> np.ndarray:
         x = probe.place(self.x.tobytes())
         y = probe.reserve(4 * self.tokens * (self.rows - 1))
         room = probe.reserve(2 * self.tokens * self.padded + 8 * self.tokens * self.padded // GROUP)
-        matrix = (probe.place(self.blob), probe.place(_levels(self.bits).tobytes()), self.stored_bits)
+        matrix = (probe.place(self.blob), probe.place(self.levels.tobytes()), self.stored_bits)
         shape = (self.rows, self.columns)
-        probe.call("probe_product", *matrix, *shape, x, self.tokens, room, y, rounding, int(simd))
+        probe.call("probe_product", *matrix, *shape, x, self.tokens, room, y, rounding, way)
         out = np.frombuffer(probe.read(y, 4 * self.tokens * (self.rows - 1)), "<f4")
         return out.reshape(self.tokens, self.rows - 1)
 
@@ -68,8 +71,9 @@ def test_simd_and_plain_products_agree_bit_for_bit_and_with_upstreams_weights(
     any_probe, rounding, bits, rows, columns, tokens
 ):
     case = Case(bits, rows, columns, tokens)
-    plain, simd = (case.run(any_probe, rounding, simd=simd) for simd in (False, True))
-    assert plain.tobytes() == simd.tobytes()
+    plain = case.run(any_probe, rounding, PLAIN_C)
+    for way in WAYS:
+        assert case.run(any_probe, rounding, way).tobytes() == plain.tobytes()
     # Row 0 is left out: the kernel is asked for the rows from 1 on.
     error = np.abs(plain - case.expected[:, 1:])
     assert np.all(error <= ERROR_MAX[rounding] * case.scale[:, 1:] + 1e-12)
@@ -83,10 +87,27 @@ def test_products_hold_where_all_levels_and_activations_are_extreme(any_probe, r
     case.blob = b"\xff" * (5 * 128) + np.ones(10, "<f2").tobytes()
     case.x = np.zeros((3, 256), "<f4")
     case.x[:, [0, 128]] = np.float32(size)
-    plain, simd = (case.run(any_probe, rounding, simd=simd) for simd in (False, True))
-    assert plain.tobytes() == simd.tobytes()
+    plain = case.run(any_probe, rounding, PLAIN_C)
+    for way in WAYS:
+        assert case.run(any_probe, rounding, way).tobytes() == plain.tobytes()
     expected = 2 * size * float(_levels(4)[15]) * np.sqrt(GROUP) if size > 1e-30 else 0.0
     assert plain == pytest.approx(np.full_like(plain, expected), rel=1e-4 if rounding == BITS_16 else 1e-2)
+
+
+@pytest.mark.parametrize("signs", [1, -1])
+@pytest.mark.parametrize("tokens", [1, 4])
+def test_four_products_fit_into_16_bits_whatever_the_activations(any_probe, signs, tokens):
+    """All weights of the largest number that a level can have, and four neighbours that alone are not 0."""
+    case = Case(4, 9, 256, tokens)
+    case.levels = np.array([-1] * 15 + [1], "<f4")  # numbers 0 and 127
+    case.blob = b"\xff" * (9 * 128) + np.ones(18, "<f2").tobytes()
+    rotated = np.zeros((tokens, 2, GROUP), "<f4")
+    rotated[:, :, 8:12] = signs
+    case.x = (rotated @ _cq_hadamard_np(GROUP)).reshape(tokens, 256).astype("<f4")
+    plain = case.run(any_probe, BITS_7, PLAIN_C)
+    for way in WAYS:
+        assert case.run(any_probe, BITS_7, way).tobytes() == plain.tobytes()
+    assert plain == pytest.approx(np.full_like(plain, signs * 8.0), rel=1e-2)
 
 
 @pytest.mark.parametrize("turned", [False, True])
