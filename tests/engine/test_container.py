@@ -101,10 +101,10 @@ def test_a_file_cut_anywhere_is_refused_alike(engine, tiny, data):
     assert verdict != "ok"
 
 
-def generation_2(tiny: bytes, tag: int) -> bytes:
-    """A generation-2 file with random tensors: the published geometry for tag 82, a small one for tag 83."""
+def generation_2(tiny: bytes, tag: int, *, published: bool = False) -> bytes:
+    """A generation-2 file with random tensors, of the published geometry or a small one."""
     header = read_container(tiny).header
-    if tag == TAG_82:
+    if published:
         words = {name: value for name, value in TAG_82_GEOMETRY.items() if name in vars(header)}
         header = dataclasses.replace(
             header, **words, qk_head_dim=64, v_head_dim=64, orders=(2, 3), sites=(2, 15)
@@ -145,9 +145,18 @@ def test_a_ternary_tensor_with_the_unused_crumb_is_refused(engine, every_width):
 
 
 @pytest.mark.slow
-def test_the_oldest_tag_opens_with_its_fixed_geometry(engine, tiny):
-    info = engine.open(generation_2(tiny, TAG_82)).info
-    assert (info.tag, info.layer_count, info.d_model, info.max_seq_len) == (TAG_82, 27, 512, 2048)
+def test_the_oldest_tag_is_the_next_one_with_its_fixed_geometry(engine, tiny):
+    said = []
+    for tag in (TAG_82, TAG_83):
+        model = engine.open(generation_2(tiny, tag, published=True))
+        info = model.info
+        assert (info.tag, info.layer_count, info.d_model, info.max_seq_len) == (tag, 27, 512, 2048)
+        session = model.session(8)
+        session.append([2, 5, 7])
+        said.append(session.logits())
+    assert np.isfinite(said[0]).all()
+    assert np.ptp(said[0]) > 0
+    assert said[0].tobytes() == said[1].tobytes()
 
 
 def test_damage_does_reach_every_rule(engine, tiny):
