@@ -14,11 +14,16 @@
 
 #define RANK_TRIED 20u
 #define POWER_PASSES 5u
+/* The start is good enough once a pass finds less than this times what the pass before found. */
+#define POWER_GAIN_MIN 1.1
 /* Singular values that stand this much above the noise's largest are kept. */
 #define EDGE_FACTOR 1.06
 
 /* Spread of prediction errors that the score table assumes: wide first, while the shift is rough (delta_guide.c). */
 enum { NOISE_ROUGH = 12, NOISE_FINE = 8 };
+
+/* Every such row tells how much a code says about its shift. */
+#define INFORMATION_ROW_STEP 4u
 
 /* A shift of typical size is at most this many buckets; there are 128 on either side. */
 #define TYPICAL_BUCKETS 32
@@ -32,41 +37,47 @@ static void random_q(struct sg_fit_run *run) {
     }
 }
 
-double sg_fit_power_pass(struct sg_fit_run *run, int is_turning) {
+struct sg_fit_energy sg_fit_power_pass(struct sg_fit_run *run, int is_turning) {
     struct sg_fit *fit = run->fit;
-    double total = 0;
+    struct sg_fit_energy energy = {0};
     memset(fit->q_sum, 0, (size_t)run->rank * run->columns * sizeof *fit->q_sum);
     for (uint32_t row = 0; row < run->input->row_count; row++) {
         float *p = fit->p_real + (size_t)row * run->rank;
+        double product[SG_GUIDE_RANK_MAX];
         sg_fit_open_row(run, row);
         sg_fit_row_difference(run);
-        total += sg_fit_dot(fit->slope, fit->slope, run->columns);
+        energy.total += sg_fit_dot(run->slope, run->slope, run->columns);
+        sg_fit_dots(run->slope, fit->q_real, run->rank, run->columns, product);
         for (uint32_t k = 0; k < run->rank; k++) {
-            p[k] = (float)sg_fit_dot(fit->slope, fit->q_real + (size_t)k * run->columns, run->columns);
-            float *sum = fit->q_sum + (size_t)k * run->columns;
-            for (uint32_t i = 0; is_turning && i < run->columns; i++)
-                sum[i] += p[k] * fit->slope[i];
+            p[k] = (float)product[k];
+            energy.explained += product[k] * product[k];
         }
+        if (is_turning)
+            sg_fit_row_gather(run, row);
     }
     if (is_turning)
         memcpy(fit->q_real, fit->q_sum, (size_t)run->rank * run->columns * sizeof *fit->q_sum);
-    return total;
+    return energy;
 }
 
 /* Components that stand out of what rounding noise alone would give: its largest singular value is its spread times
  * (sqrt(rows) + sqrt(columns)). */
 static void start(struct sg_fit_run *run, uint32_t rank_tried) {
     const double rows = run->input->row_count, columns = run->columns;
-    double sizes[SG_GUIDE_RANK_MAX], total = 0, explained = 0;
+    double sizes[SG_GUIDE_RANK_MAX], explained = 0;
     uint32_t rank = 0;
     run->rank = rank_tried;
     random_q(run);
     for (uint32_t pass = 0; pass < POWER_PASSES; pass++) {
+        const double before = explained;
         sg_fit_orthonormalise(run, 0);
-        sg_fit_power_pass(run, 1);
+        explained = sg_fit_power_pass(run, 1).explained;
+        if (explained < POWER_GAIN_MIN * before)
+            break;
     }
     sg_fit_orthonormalise(run, 0);
-    total = sg_fit_power_pass(run, 0);
+    const double total = sg_fit_power_pass(run, 0).total;
+    explained = 0;
     sg_fit_to_singular(run, sizes);
     for (uint32_t k = 0; k < run->rank; k++)
         explained += sizes[k] * sizes[k];
@@ -93,7 +104,7 @@ static void set_noise(struct sg_fit_run *run, uint32_t noise) {
             for (uint32_t code = 0; code < alphabet; code++) {
                 const uint32_t below = (uint32_t)row[-1].end[code + 1] - row[-1].end[code];
                 const uint32_t above = (uint32_t)row[1].end[code + 1] - row[1].end[code];
-                const int32_t bits = (int32_t)sg_log2_fixed(above) - (int32_t)sg_log2_fixed(below);
+                const int32_t bits = (int32_t)fit->log2_of[above] - (int32_t)fit->log2_of[below];
                 score[code] = (float)bits * 0x1p-16f * 0.69314718f * per_step;
             }
         }
@@ -116,13 +127,10 @@ void sg_fit_likelihood_pass(struct sg_fit_run *run, int is_for_p) {
         sg_fit_open_row(run, row);
         sg_fit_row_shift(run, p);
         sg_fit_row_slope(run);
-        for (uint32_t k = 0; k < run->rank; k++) {
-            float *sum = fit->q_sum + (size_t)k * run->columns;
-            if (is_for_p)
-                pull[k] = sg_fit_dot(fit->slope, fit->q_real + (size_t)k * run->columns, run->columns);
-            for (uint32_t i = 0; !is_for_p && i < run->columns; i++)
-                sum[i] += p[k] * fit->slope[i];
-        }
+        if (is_for_p)
+            sg_fit_dots(run->slope, fit->q_real, run->rank, run->columns, pull);
+        else
+            sg_fit_row_gather(run, row);
         for (uint32_t k = 0; is_for_p && k < run->rank; k++) {
             double step = 0;
             for (uint32_t j = 0; j < run->rank; j++)
@@ -183,15 +191,20 @@ static void choose_widths(struct sg_fit_run *run) {
         run->table_shape.bucket_shift = FIT_BUCKET_SHIFT_MIN;
 }
 
-/* Only measures the information per code at the present P and Q. */
+/* Only measures the information per code at the present P and Q, on a sample of rows. */
 static void measure_information(struct sg_fit_run *run) {
     run->info_sum = run->info_count = 0;
-    for (uint32_t row = 0; row < run->input->row_count; row++) {
+    for (uint32_t row = 0; row < run->input->row_count; row += INFORMATION_ROW_STEP) {
         sg_fit_open_row(run, row);
         sg_fit_row_shift(run, run->fit->p_real + (size_t)row * run->rank);
         sg_fit_row_slope(run);
     }
     run->info = run->info_count > 0 && run->info_sum > 0 ? run->info_sum / run->info_count : 1;
+}
+
+void sg_fit_begin(struct sg_fit *fit) {
+    for (uint32_t frequency = 0; frequency <= SG_RANS_ONE; frequency++)
+        fit->log2_of[frequency] = sg_log2_fixed(frequency);
 }
 
 void sg_fit_run(struct sg_fit *fit, const struct sg_fit_input *input) {

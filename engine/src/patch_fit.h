@@ -7,6 +7,9 @@
 /* Rows times rank that a fit can hold; tensors beyond it are coded unguided. */
 #define SG_FIT_P_MAX (512u * 1024u)
 
+/* Rows whose slopes are added to Q's at once. */
+#define SG_FIT_ROWS_AT_ONCE 4u
+
 /* Codes and norms of a tensor that can be refined. */
 #define SG_FIT_CODES_MAX (1024u * 1024u)
 #define SG_FIT_NORMS_MAX (SG_FIT_CODES_MAX / SG_PATCH_GROUP_CODES)
@@ -37,6 +40,7 @@ struct sg_fit {
     int16_t mix[SG_GUIDE_RANK_MAX][SG_GUIDE_RANK_MAX]; /* (rank, basis rank) */
     int16_t basis_rows[SG_GUIDE_Q_MAX]; /* (basis rank, row codes) */
     struct sg_guide_shape shape; /* levels as the input's, bucket_shift and width as suit the shift; no noise */
+    uint32_t log2_of[SG_RANS_ONE + 1]; /* of a frequency, in 1/65536 */
     /* work */
     float p_real[SG_FIT_P_MAX];
     float q_real[SG_GUIDE_Q_MAX];
@@ -45,7 +49,8 @@ struct sg_fit {
     float score[SG_RANS_SYMBOLS * SG_GUIDE_BUCKETS * SG_RANS_SYMBOLS];
     struct sg_guide_table table;
     uint16_t old_row[SG_PATCH_ROW_CODES_MAX], new_row[SG_PATCH_ROW_CODES_MAX];
-    float shift[SG_PATCH_ROW_CODES_MAX], slope[SG_PATCH_ROW_CODES_MAX];
+    float shift[SG_PATCH_ROW_CODES_MAX];
+    float slope[SG_FIT_ROWS_AT_ONCE * SG_PATCH_ROW_CODES_MAX]; /* of the last rows */
     /* refinement: code length by (old code, bucket, new code), and one line (row or column) of the tensor */
     float cost[SG_RANS_SYMBOLS * SG_GUIDE_BUCKETS * SG_RANS_SYMBOLS];
     float place[SG_FIT_CODES_MAX];      /* bucket as a real number, column after column */
@@ -57,6 +62,9 @@ struct sg_fit {
 
 /* Levels of a width in 1/65536, from the end of a container's codebooks. */
 void sg_guide_levels(struct sg_guide_shape *shape, const uint8_t *codebooks_end, uint32_t bits);
+
+/* Once, before anything else. */
+void sg_fit_begin(struct sg_fit *fit);
 
 /* P and Q (in `p_real`, `q_real`, over the row's first norm) become whole numbers with a step of `step`; no files are
  * looked at. `result.rank` is 0 if nothing of the shift is left. */

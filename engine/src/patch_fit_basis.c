@@ -107,7 +107,7 @@ static double fit_to_basis(struct sg_fit_run *run) {
     run->rank = rank;
     for (size_t i = 0; i < (size_t)rank * run->columns; i++)
         run->fit->q_real[i] = (float)run->fit->basis_rows[i] / SG_BASIS_ONE;
-    const double total = sg_fit_power_pass(run, 0);
+    const double total = sg_fit_power_pass(run, 0).total;
     gram_of_basis(run, &gram);
     inverse = gram;
     sg_fit_invert(&inverse, rank);

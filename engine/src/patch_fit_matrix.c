@@ -8,10 +8,11 @@
 double sg_fit_root(double value) { return value > 0 ? __builtin_sqrt(value) : 0; }
 
 void sg_fit_gram_of_q(const struct sg_fit_run *run, struct sg_small_matrix *gram) {
-    for (uint32_t j = 0; j < run->rank; j++)
-        for (uint32_t k = 0; k <= j; k++)
-            gram->at[j][k] = gram->at[k][j] = sg_fit_dot(run->fit->q_real + (size_t)j * run->columns,
-                                                  run->fit->q_real + (size_t)k * run->columns, run->columns);
+    for (uint32_t j = 0; j < run->rank; j++) {
+        sg_fit_dots(run->fit->q_real + (size_t)j * run->columns, run->fit->q_real, j + 1, run->columns, gram->at[j]);
+        for (uint32_t k = 0; k < j; k++)
+            gram->at[k][j] = gram->at[j][k];
+    }
 }
 
 void sg_fit_gram_of_p(const struct sg_fit_run *run, struct sg_small_matrix *gram) {

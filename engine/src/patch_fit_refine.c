@@ -20,7 +20,7 @@ static void fill_costs(struct sg_fit_run *run) {
         for (uint32_t code = 0; code < 1u << shape.code_bits; code++) {
             const struct sg_rans_row *row = &fit->table.row[context];
             const uint32_t frequency = (uint32_t)row->end[code + 1] - row->end[code];
-            const uint32_t bits = (SG_RANS_BITS << 16) - sg_log2_fixed(frequency);
+            const uint32_t bits = (SG_RANS_BITS << 16) - fit->log2_of[frequency];
             fit->cost[context * SG_RANS_SYMBOLS + code] = (float)bits * 0x1p-16f * 0.69314718f;
         }
 }
@@ -66,6 +66,14 @@ static float cost_at(const struct sg_fit *fit, float place, uint16_t pair) {
     return fit->cost[pair + bucket * SG_RANS_SYMBOLS];
 }
 
+/* What column `i` costs as it is, in nats by row, into `shift`, which is not otherwise in use here. */
+static void open_column_costs(struct sg_fit_run *run, uint32_t i) {
+    struct sg_fit *fit = run->fit;
+    const size_t at = (size_t)i * run->input->row_count;
+    for (uint32_t row = 0; row < run->input->row_count; row++)
+        fit->shift[row] = cost_at(fit, fit->place[at + row], fit->pair[at + row]);
+}
+
 /* Nats that column `i` costs more when component k's entry moves its shifts by `step` times P. */
 static double column_gain(const struct sg_fit_run *run, uint32_t i, uint32_t k, float step, float per_miss) {
     const struct sg_fit *fit = run->fit;
@@ -77,8 +85,8 @@ static double column_gain(const struct sg_fit_run *run, uint32_t i, uint32_t k, 
     for (uint32_t row = 0; row < rows; row++) {
         const float moved = fit->p_real[(size_t)row * run->rank + k] * step;
         const float less = direction[row] * moved;
-        gain += (double)(cost_at(fit, place[row] + moved * weight[row], pair[row]) -
-                         cost_at(fit, place[row], pair[row]) + per_miss * less * (less - 2 * miss[row]));
+        gain += (double)(cost_at(fit, place[row] + moved * weight[row], pair[row]) - fit->shift[row] +
+                         per_miss * less * (less - 2 * miss[row]));
     }
     return gain;
 }
@@ -92,11 +100,13 @@ static void move_column(struct sg_fit_run *run, uint32_t i, uint32_t k, float st
         fit->miss[(size_t)g * rows + row] -= fit->direction[(size_t)i * rows + row] * moved;
     }
     fit->q_real[(size_t)k * run->columns + i] += step;
+    open_column_costs(run, i);
 }
 
 static void refine_q(struct sg_fit_run *run) {
     const float per_miss = (float)(0.5 / miss_variance(run));
-    for (uint32_t i = 0; i < run->columns; i++)
+    for (uint32_t i = 0; i < run->columns; i++) {
+        open_column_costs(run, i);
         for (uint32_t k = 0; k < run->rank; k++) {
             const double entry = (double)sg_fit_q_entry(run, k, i);
             const double rate = 0.5 / (run->q_spread[k] * run->q_spread[k]);
@@ -108,6 +118,16 @@ static void refine_q(struct sg_fit_run *run) {
                 }
             }
         }
+    }
+}
+
+/* As open_column_costs, of a row. */
+static void open_row_costs(struct sg_fit_run *run, uint32_t row) {
+    struct sg_fit *fit = run->fit;
+    for (uint32_t i = 0; i < run->columns; i++) {
+        const size_t at = (size_t)i * run->input->row_count + row;
+        fit->shift[i] = cost_at(fit, fit->place[at], fit->pair[at]);
+    }
 }
 
 static double row_gain(const struct sg_fit_run *run, uint32_t row, uint32_t k, float step, float per_miss) {
@@ -120,8 +140,7 @@ static double row_gain(const struct sg_fit_run *run, uint32_t row, uint32_t k, f
         float group_gain = 0, less = 0;
         for (uint32_t i = g * SG_PATCH_GROUP_CODES; i < (g + 1) * SG_PATCH_GROUP_CODES; i++) {
             const size_t at = (size_t)i * rows + row;
-            group_gain += cost_at(fit, fit->place[at] + q[i] * weight, fit->pair[at]) -
-                          cost_at(fit, fit->place[at], fit->pair[at]);
+            group_gain += cost_at(fit, fit->place[at] + q[i] * weight, fit->pair[at]) - fit->shift[i];
             less += fit->direction[at] * q[i] * step;
         }
         gain += (double)(group_gain + per_miss * less * (less - 2 * miss));
@@ -139,11 +158,13 @@ static void move_row(struct sg_fit_run *run, uint32_t row, uint32_t k, float ste
         fit->miss[norm] -= fit->direction[at] * moved;
     }
     fit->p_real[(size_t)row * run->rank + k] += step;
+    open_row_costs(run, row);
 }
 
 static void refine_p(struct sg_fit_run *run) {
     const float per_miss = (float)(0.5 / miss_variance(run));
-    for (uint32_t row = 0; row < run->input->row_count; row++)
+    for (uint32_t row = 0; row < run->input->row_count; row++) {
+        open_row_costs(run, row);
         for (uint32_t k = 0; k < run->rank; k++) {
             const double entry = (double)run->fit->p_real[(size_t)row * run->rank + k];
             const double rate = 0.5 / (run->p_spread[k] * run->p_spread[k]);
@@ -155,6 +176,7 @@ static void refine_p(struct sg_fit_run *run) {
                 }
             }
         }
+    }
 }
 
 void sg_fit_refine(struct sg_fit_run *run, uint32_t pass_count) {

@@ -8,6 +8,10 @@
 #include "delta_state.h"
 
 #define LANES 8u
+/* Four floats, for the operations that vectorisers miss. */
+typedef float four_floats __attribute__((vector_size(16)));
+/* Vectors that share the loads of what they are multiplied with. */
+#define VECTORS_AT_ONCE 4u
 
 static float half_value(uint32_t bits) {
     return bits >= 0x0400 && bits < 0x7c00 ? sg_float_of_half((uint16_t)bits) : 0.0f;
@@ -18,6 +22,7 @@ void sg_fit_open_row(struct sg_fit_run *run, uint32_t row) {
     const size_t row_bytes = (size_t)run->columns / 8 * input->code_bits;
     sg_unpack_codes(input->old_codes + row * row_bytes, input->code_bits, run->columns, run->fit->old_row);
     sg_unpack_codes(input->new_codes + row * row_bytes, input->code_bits, run->columns, run->fit->new_row);
+    run->slope = run->fit->slope + (size_t)(row % SG_FIT_ROWS_AT_ONCE) * run->columns;
     for (uint32_t g = 0; g < input->group_count; g++) {
         const size_t at = 2 * ((size_t)row * input->group_count + g);
         run->old_norm[g] = half_value(sg_load_u16(input->old_norms + at));
@@ -37,18 +42,49 @@ void sg_fit_row_difference(struct sg_fit_run *run) {
         const float old_scale = is_open ? run->old_norm[g] / run->old_norm[0] : 0;
         const float new_scale = is_open ? run->new_norm[g] / run->old_norm[0] : 0;
         for (uint32_t i = g * SG_PATCH_GROUP_CODES; i < (g + 1) * SG_PATCH_GROUP_CODES; i++)
-            fit->slope[i] = run->level[fit->new_row[i]] * new_scale - run->level[fit->old_row[i]] * old_scale;
+            run->slope[i] = run->level[fit->new_row[i]] * new_scale - run->level[fit->old_row[i]] * old_scale;
     }
+}
+
+static four_floats load_four(const float *from) {
+    four_floats four;
+    memcpy(&four, from, sizeof four);
+    return four;
+}
+
+static void store_four(float *to, four_floats four) { memcpy(to, &four, sizeof four); }
+
+/* Adds to `sum` each vector times its factor; the order of additions is that of the vectors. */
+static void add_products(float *restrict sum, uint32_t count, const float *factor, size_t factor_step,
+                         const float *restrict vectors, uint32_t vector_count) {
+    for (; vector_count >= VECTORS_AT_ONCE; vector_count -= VECTORS_AT_ONCE) {
+        const float a = factor[0], b = factor[factor_step], c = factor[2 * factor_step], d = factor[3 * factor_step];
+        const float *first = vectors, *second = first + count, *third = second + count, *fourth = third + count;
+        for (uint32_t i = 0; i < count; i += 4)
+            store_four(sum + i, load_four(sum + i) + a * load_four(first + i) + b * load_four(second + i) +
+                                    c * load_four(third + i) + d * load_four(fourth + i));
+        vectors += VECTORS_AT_ONCE * (size_t)count;
+        factor += VECTORS_AT_ONCE * factor_step;
+    }
+    for (; vector_count; vector_count--, vectors += count, factor += factor_step)
+        for (uint32_t i = 0; i < count; i++)
+            sum[i] += *factor * vectors[i];
 }
 
 void sg_fit_row_shift(struct sg_fit_run *run, const float *p) {
     float *shift = run->fit->shift;
     memset(shift, 0, run->columns * sizeof *shift);
-    for (uint32_t k = 0; k < run->rank; k++) {
-        const float *q = run->fit->q_real + (size_t)k * run->columns;
-        for (uint32_t i = 0; i < run->columns; i++)
-            shift[i] += p[k] * q[i];
-    }
+    add_products(shift, run->columns, p, 1, run->fit->q_real, run->rank);
+}
+
+void sg_fit_row_gather(struct sg_fit_run *run, uint32_t row) {
+    struct sg_fit *fit = run->fit;
+    const uint32_t row_count = row % SG_FIT_ROWS_AT_ONCE + 1;
+    const float *p = fit->p_real + (size_t)(row + 1 - row_count) * run->rank;
+    if (row_count < SG_FIT_ROWS_AT_ONCE && row + 1 < run->input->row_count)
+        return;
+    for (uint32_t k = 0; k < run->rank; k++)
+        add_products(fit->q_sum + (size_t)k * run->columns, run->columns, p + k, run->rank, fit->slope, row_count);
 }
 
 /* Derivative of the log likelihood by each shift, into `slope`. */
@@ -66,7 +102,7 @@ void sg_fit_row_slope(struct sg_fit_run *run) {
             const uint32_t bucket = moved < 1 ? 1 : moved > 254 ? 254 : (uint32_t)moved;
             const float slope =
                 fit->score[(fit->old_row[i] * SG_GUIDE_BUCKETS + bucket) * SG_RANS_SYMBOLS + fit->new_row[i]];
-            fit->slope[i] = slope * weight;
+            run->slope[i] = slope * weight;
             group_info += slope * slope;
         }
         info += is_open ? (double)group_info : 0;
@@ -85,4 +121,28 @@ double sg_fit_dot(const float *a, const float *b, uint32_t count) {
     for (uint32_t lane = 0; lane < LANES; lane++)
         total += (double)sum[lane];
     return total;
+}
+
+static void four_dots(const float *a, const float *vectors, uint32_t count, double *products) {
+    four_floats low[VECTORS_AT_ONCE] = {{0}}, high[VECTORS_AT_ONCE] = {{0}};
+    for (uint32_t i = 0; i < count; i += LANES) {
+        const four_floats a_low = load_four(a + i), a_high = load_four(a + i + 4);
+        for (uint32_t k = 0; k < VECTORS_AT_ONCE; k++) {
+            low[k] += a_low * load_four(vectors + (size_t)k * count + i);
+            high[k] += a_high * load_four(vectors + (size_t)k * count + i + 4);
+        }
+    }
+    for (uint32_t k = 0; k < VECTORS_AT_ONCE; k++) {
+        products[k] = 0;
+        for (uint32_t lane = 0; lane < LANES; lane++)
+            products[k] += (double)(lane < 4 ? low[k][lane] : high[k][lane - 4]);
+    }
+}
+
+void sg_fit_dots(const float *a, const float *vectors, uint32_t vector_count, uint32_t count, double *products) {
+    uint32_t k = 0;
+    for (; k + VECTORS_AT_ONCE <= vector_count; k += VECTORS_AT_ONCE)
+        four_dots(a, vectors + (size_t)k * count, count, products + k);
+    for (; k < vector_count; k++)
+        products[k] = sg_fit_dot(a, vectors + (size_t)k * count, count);
 }

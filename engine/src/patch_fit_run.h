@@ -22,6 +22,7 @@ struct sg_fit_run {
     float unit[SG_GUIDE_RANK_MAX];
     double p_spread[SG_GUIDE_RANK_MAX], q_spread[SG_GUIDE_RANK_MAX];
     /* the open row */
+    float *slope; /* (columns) */
     float old_norm[SG_PATCH_ROW_CODES_MAX / SG_PATCH_GROUP_CODES];
     float new_norm[SG_PATCH_ROW_CODES_MAX / SG_PATCH_GROUP_CODES];
 };
@@ -35,7 +36,11 @@ void sg_fit_row_difference(struct sg_fit_run *run);
 void sg_fit_row_shift(struct sg_fit_run *run, const float *p);
 /* Derivative of the log likelihood by each shift, into `slope`; adds to the information. */
 void sg_fit_row_slope(struct sg_fit_run *run);
+/* After each row: adds P^T times the rows' slopes to `q_sum`, some rows at a time. */
+void sg_fit_row_gather(struct sg_fit_run *run, uint32_t row);
 double sg_fit_dot(const float *a, const float *b, uint32_t count);
+/* Products of `a` with each of `vector_count` vectors that follow each other. */
+void sg_fit_dots(const float *a, const float *vectors, uint32_t vector_count, uint32_t count, double *products);
 
 /* patch_fit_matrix.c */
 double sg_fit_root(double value);
@@ -50,9 +55,14 @@ void sg_fit_to_singular(struct sg_fit_run *run, double sizes[SG_GUIDE_RANK_MAX])
 /* Keeps the first `rank` components. */
 void sg_fit_cut_rank(struct sg_fit_run *run, uint32_t rank);
 
+/* Squared size of a difference, and of what lies in Q's span (if Q is orthonormal). */
+struct sg_fit_energy {
+    double total, explained;
+};
+
 /* patch_fit.c */
 /* P = difference Q^T; with `is_turning`, Q becomes difference^T P. Returns the difference's squared size. */
-double sg_fit_power_pass(struct sg_fit_run *run, int is_turning);
+struct sg_fit_energy sg_fit_power_pass(struct sg_fit_run *run, int is_turning);
 /* One step for all rows of P, or for Q. */
 void sg_fit_likelihood_pass(struct sg_fit_run *run, int is_for_p);
 

@@ -34,7 +34,7 @@ static uint64_t counted_cost(const struct sg_patch_maker *maker, const struct sg
             if (count && !frequency)
                 return UINT64_MAX;
             if (count)
-                cost += (uint64_t)count * ((SG_RANS_BITS << 16) - sg_log2_fixed(frequency));
+                cost += (uint64_t)count * ((SG_RANS_BITS << 16) - maker->fit->log2_of[frequency]);
         }
     return cost;
 }

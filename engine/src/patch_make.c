@@ -288,6 +288,7 @@ int sg_patch_begin(struct sg_patch_maker *maker, size_t maker_bytes, const struc
         .capacity = sg_patch_bound(base_bytes, target_bytes) - SG_PATCH_TRAILER_BYTES,
         .byte_count = SG_PATCH_HEADER_BYTES};
     maker->fit = &maker->fit_memory;
+    sg_fit_begin(maker->fit);
     maker->effort = options->effort;
     maker->shifts = options->shifts;
     maker->shift_bytes = options->shift_bytes;

@@ -63,6 +63,7 @@ size_t sg_requantise_size(void) { return sizeof(struct sg_requantiser); }
 void sg_requantise_begin(struct sg_requantiser *state, uint32_t adapter_seed) {
     state->hint = (struct sg_basis_hint){.seed = adapter_seed};
     state->cost_bits = 0;
+    sg_fit_begin(&state->fit);
 }
 
 static float half_value(uint32_t bits) {
@@ -90,7 +91,7 @@ static void fill_costs(struct run *run) {
             for (uint32_t code = 0; code < 1u << run->code_bits; code++) {
                 const struct sg_rans_row *row = &table->row[context];
                 const uint32_t frequency = (uint32_t)row->end[code + 1] - row->end[code];
-                const uint32_t bits = (SG_RANS_BITS << 16) - sg_log2_fixed(frequency);
+                const uint32_t bits = (SG_RANS_BITS << 16) - state->fit.log2_of[frequency];
                 state->cost[t][context * SG_RANS_SYMBOLS + code] = (float)bits * 0x1p-16f;
             }
     }
