@@ -2,8 +2,9 @@
  *
  * Owns: the shape of the compiled grammar, of a place in it, and the limits of both. The files: grammar_json.c reads the
  * tools' text, grammar_schema.c compiles it, grammar_regex.c its regular expressions; grammar_step.c takes a byte,
- * grammar_number.c one of a number, grammar_pattern.c a character of a pattern; grammar_finish.c writes the shortest
- * end, which grammar_prepare.c measures; grammar_tokens.c turns bytes into ids.
+ * grammar_number.c one of a number, grammar_pattern.c a character of a pattern; grammar_expect.c tells what is worth a
+ * step; grammar_finish.c writes the shortest end, which grammar_prepare.c measures; grammar_tokens.c sorts the pieces,
+ * grammar_mask.c finds the ids.
  * Knows nothing of: logits, prompts, when an answer ends. */
 #ifndef SG_GRAMMAR_H
 #define SG_GRAMMAR_H
@@ -152,7 +153,8 @@ struct sg_text {
 struct sg_piece_entry {
     uint32_t id, start;
     uint8_t byte_count;
-    uint8_t common; /* bytes that it shares with the one before */
+    uint8_t common;     /* bytes that it shares with the one before */
+    uint8_t characters; /* that stand in a string as they are; 0 if it holds anything else */
 };
 
 struct sg_grammar {
@@ -173,6 +175,7 @@ struct sg_grammar {
     struct sg_place *now;
     struct sg_place *walk;   /* (SG_PIECE_BYTES_MAX + 1,) after so many bytes of a piece */
     uint32_t *allowed;       /* ((logit_count + 31) / 32,) */
+    uint32_t *spellers;      /* the same shape: ids that free text may not always have */
     uint8_t *finish, *known; /* (SG_FINISH_BYTES_MAX,) the end under way, and the last one whose ids were counted */
     uint16_t *best;          /* (SG_FINISH_BYTES_MAX + 1,) ids from here to the end */
     uint32_t known_bytes, known_cost;
@@ -227,8 +230,11 @@ bool sg_number_step(const struct sg_node *node, struct sg_frame *frame, uint8_t 
 bool sg_number_may_end(const struct sg_node *node, const struct sg_frame *frame);
 
 /* grammar_step.c */
+/* What a value with this first byte is, as a bit of `starts`; 0 for a byte that starts none. */
+uint8_t sg_start_of(uint8_t byte);
 struct sg_frame sg_fresh_frame(const struct sg_grammar *grammar, uint32_t node);
 void sg_place_start(const struct sg_grammar *grammar, struct sg_place *place);
+void sg_thread_copy(struct sg_thread *to, const struct sg_thread *from);
 void sg_place_copy(struct sg_place *to, const struct sg_place *from);
 /* The place behind `byte`; without a thread if it does not fit. `to` is not `from`. */
 void sg_place_step(const struct sg_grammar *grammar, const struct sg_place *from, uint8_t byte, struct sg_place *to);
@@ -236,6 +242,10 @@ bool sg_place_is_done(const struct sg_place *place);
 /* Whether a value may open on top of `depth` frames. */
 static inline bool sg_fits(const struct sg_grammar *grammar, uint32_t node, uint32_t depth) {
     return depth + grammar->nodes[node].need <= SG_FRAMES_MAX;
+}
+/* Whether an object that is frame `depth` from below takes names that are not declared. */
+static inline bool sg_takes_others(const struct sg_grammar *grammar, const struct sg_node *node, uint32_t depth) {
+    return node->child != SG_NO_NODE && sg_fits(grammar, node->child, depth);
 }
 /* Whether an object that is frame `depth` from below may name this property now. */
 bool sg_is_usable(const struct sg_grammar *grammar, const struct sg_frame *frame, uint32_t literal, uint32_t depth);
@@ -259,7 +269,29 @@ enum { SG_CALL_CLOSE = 1 };
 static const uint8_t sg_escapes[] = "\"\\bfnrt", sg_escaped[] = "\"\\\b\f\n\r\t";
 #define SG_ESCAPE_COUNT 7u
 
-/* grammar_tokens.c: whether the id may come next if `room` more ids may be kept, this one included. */
+/* grammar_expect.c */
+struct sg_bytes {
+    uint64_t bits[4];
+};
+/* Fills in the bytes that may come next, and some that may not; false if that can be any byte. */
+bool sg_place_expects(const struct sg_grammar *grammar, const struct sg_place *place, struct sg_bytes *bytes);
+/* How many plain characters the thread takes as they come, which only sg_plain_add tells it; 0: it must be stepped. */
+uint32_t sg_plain_room(const struct sg_grammar *grammar, const struct sg_thread *thread);
+void sg_plain_add(const struct sg_grammar *grammar, struct sg_thread *thread);
+
+/* grammar_tokens.c */
+/* Ids that steer the conversation: never part of a call, whatever their spelling. */
+bool sg_piece_is_special(const struct sg_model_info *info, uint32_t id);
+/* The bytes that an id adds to a text, a space for U+2581; 0 for none. `out` may be NULL. */
+uint32_t sg_piece_text(const struct sg_tokenizer *tokenizer, uint32_t id, uint8_t *out);
+/* Ids below are pieces with a logit. */
+uint32_t sg_piece_id_count(const struct sg_model *model);
+
+/* grammar_mask.c: fills `grammar->spellers`. */
+void sg_grammar_find_spellers(struct sg_grammar *grammar);
+/* Ids of the place's shortest end with the closing marker; SG_NONE if it is too long to tell. */
+uint32_t sg_finish_cost(struct sg_grammar *grammar, const struct sg_place *place);
+/* Whether the id may come next if `room` more ids may be kept, this one included. */
 bool sg_grammar_takes(struct sg_grammar *grammar, uint32_t id, uint32_t room);
 /* Fills `grammar->allowed`; returns how many ids it holds. */
 uint32_t sg_grammar_fill(struct sg_grammar *grammar, uint32_t room);

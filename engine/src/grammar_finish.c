@@ -210,7 +210,7 @@ static void finish_object(const struct sg_grammar *grammar, const struct sg_node
         if (frame.high) frame.set[0] |= (uint64_t)1 << (frame.low - node->first);
     }
     if (frame.phase == SG_KEY) {
-        const bool is_open = node->child != SG_NO_NODE && sg_fits(grammar, node->child, depth);
+        const bool is_open = sg_takes_others(grammar, node, depth);
         (is_open ? finish_open_key : finish_declared_key)(grammar, node, &frame, depth, text);
     }
     for (uint32_t i = 0; i < node->count; i++) {

@@ -103,23 +103,11 @@ void sg_schema_take_room(struct sg_compiler *c, uint32_t byte_count, const struc
     else c->literal_room -= byte_count;
 }
 
-static uint8_t start_of_literal(uint8_t byte) {
-    switch (byte) {
-    case '"': return SG_START_STRING;
-    case '{': return SG_START_OBJECT;
-    case '[': return SG_START_ARRAY;
-    case 't': return SG_START_TRUE;
-    case 'f': return SG_START_FALSE;
-    case 'n': return SG_START_NULL;
-    default: return SG_START_NUMBER;
-    }
-}
-
 uint16_t sg_schema_literals_node(struct sg_compiler *c, uint32_t first, const struct sg_trail *trail) {
     const struct sg_grammar *grammar = c->grammar;
     struct sg_node node = {.kind = SG_LITERALS, .first = first, .count = grammar->literal_count - first};
     for (uint32_t i = 0; i < node.count; i++) {
-        node.starts |= start_of_literal(grammar->literal_bytes[grammar->literals[first + i].start]);
+        node.starts |= sg_start_of(grammar->literal_bytes[grammar->literals[first + i].start]);
     }
     return sg_schema_node(c, node, trail);
 }

@@ -122,10 +122,6 @@ static bool any_usable(const struct sg_grammar *grammar, const struct sg_frame *
     return false;
 }
 
-static bool has_extra(const struct sg_grammar *grammar, const struct sg_node *node, uint32_t depth) {
-    return node->child != SG_NO_NODE && sg_fits(grammar, node->child, depth);
-}
-
 /* A byte of a property's name, where all names are declared. */
 static enum outcome step_declared_key(const struct sg_grammar *grammar, struct sg_thread *thread, uint8_t byte) {
     struct sg_frame *frame = &thread->frames[thread->depth - 1];
@@ -182,7 +178,7 @@ static enum outcome step_object(const struct sg_grammar *grammar, struct sg_thre
     struct sg_frame *frame = &thread->frames[thread->depth - 1];
     const struct sg_node *node = &grammar->nodes[frame->node];
     const uint32_t depth = thread->depth, end = node->first + node->count;
-    const bool is_open = has_extra(grammar, node, depth);
+    const bool is_open = sg_takes_others(grammar, node, depth);
     if (frame->phase == SG_KEY) return (is_open ? step_open_key : step_declared_key)(grammar, thread, byte);
     if (frame->phase == SG_COLON) return step_colon(grammar, thread, byte);
     if (frame->phase == SG_PHASE_START) {
@@ -221,11 +217,12 @@ bool sg_string_may_close(const struct sg_grammar *grammar, const struct sg_node 
 
 static enum outcome take_character(const struct sg_grammar *grammar, const struct sg_node *node,
                                    struct sg_frame *frame, uint32_t character) {
-    if (!sg_string_takes(grammar, node, frame, character, character)) return DEAD;
+    if (frame->at >= node->max) return DEAD;
     struct sg_positions next = {0};
     if (node->pattern != SG_NONE) {
         next = sg_pattern_next(grammar, &grammar->patterns[node->pattern], frame, character, character,
                                sg_window_behind(node, frame));
+        if (!sg_positions_any(&next)) return DEAD;
     }
     *frame = (struct sg_frame){.node = frame->node, .phase = SG_STRING_BODY, .at = frame->at + 1};
     memcpy(frame->set, next.bits, sizeof frame->set);
@@ -342,7 +339,7 @@ static enum outcome feed(const struct sg_grammar *grammar, struct sg_thread *thr
     return outcome;
 }
 
-static uint8_t start_of(uint8_t byte) {
+uint8_t sg_start_of(uint8_t byte) {
     switch (byte) {
     case '"': return SG_START_STRING;
     case '{': return SG_START_OBJECT;
@@ -354,7 +351,7 @@ static uint8_t start_of(uint8_t byte) {
     }
 }
 
-static void copy_thread(struct sg_thread *to, const struct sg_thread *from) {
+void sg_thread_copy(struct sg_thread *to, const struct sg_thread *from) {
     to->depth = from->depth;
     memcpy(to->frames, from->frames, from->depth * sizeof *from->frames);
 }
@@ -377,10 +374,10 @@ static void fork(const struct sg_grammar *grammar, const struct sg_thread *threa
     const struct sg_node *choice = &grammar->nodes[thread->frames[thread->depth - 1].node];
     for (uint32_t i = 0; i < choice->count && to->thread_count < SG_THREADS_MAX; i++) {
         const uint16_t alternative = grammar->choices[choice->first + i];
-        if (!(grammar->nodes[alternative].starts & start_of(byte))) continue;
+        if (!(grammar->nodes[alternative].starts & sg_start_of(byte))) continue;
         if (!sg_fits(grammar, alternative, thread->depth - 1)) continue;
         struct sg_thread *made = &to->threads[to->thread_count];
-        copy_thread(made, thread);
+        sg_thread_copy(made, thread);
         made->frames[made->depth - 1] = sg_fresh_frame(grammar, alternative);
         if (feed(grammar, made, byte) == TAKEN) keep_last(to);
     }
@@ -394,7 +391,7 @@ void sg_place_start(const struct sg_grammar *grammar, struct sg_place *place) {
 
 void sg_place_copy(struct sg_place *to, const struct sg_place *from) {
     to->thread_count = from->thread_count;
-    for (uint32_t i = 0; i < from->thread_count; i++) copy_thread(&to->threads[i], &from->threads[i]);
+    for (uint32_t i = 0; i < from->thread_count; i++) sg_thread_copy(&to->threads[i], &from->threads[i]);
 }
 
 void sg_place_step(const struct sg_grammar *grammar, const struct sg_place *from, uint8_t byte, struct sg_place *to) {
@@ -402,11 +399,11 @@ void sg_place_step(const struct sg_grammar *grammar, const struct sg_place *from
     to->thread_count = 0;
     for (uint32_t i = 0; i < from->thread_count && to->thread_count < SG_THREADS_MAX; i++) {
         struct sg_thread *thread = &to->threads[to->thread_count];
-        copy_thread(thread, &from->threads[i]);
+        sg_thread_copy(thread, &from->threads[i]);
         const enum outcome outcome = feed(grammar, thread, byte);
         if (outcome == TAKEN) keep_last(to);
         if (outcome != AGAIN) continue;
-        copy_thread(undecided, thread);
+        sg_thread_copy(undecided, thread);
         fork(grammar, undecided, byte, to);
     }
 }

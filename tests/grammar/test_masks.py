@@ -87,3 +87,37 @@ def test_both_programs_make_the_same_held_answer(model, container, temperature):
         for one in (model, reference)
     ]
     assert made[0] == made[1]
+
+
+OPEN_STRINGS = (
+    {"type": "string"},
+    {"type": "string", "minLength": 5, "maxLength": 7},
+    {"anyOf": [{"type": "string", "maxLength": 3}, {"enum": ["room", "roomthe", "日本"]}]},
+    {"anyOf": [{"type": "string", "pattern": "^[a-o]+$"}, {"type": "string", "minLength": 4}]},
+    {
+        "type": "object",
+        "additionalProperties": {"type": "string"},
+        "properties": {"room": {"const": 1}},
+        "required": ["room"],
+    },
+)
+"""Where pieces of plain characters need not be stepped through, and the borders of that."""
+
+
+@pytest.mark.parametrize("schema", OPEN_STRINGS)
+def test_masks_within_open_strings_are_equal_in_every_room(model, vocabulary, schema):
+    tools = one_tool(schema)
+    engine, reference = model.grammar(tools), ReferenceGrammar(tools, vocabulary)
+    opening = '[{"name":"t","arguments":{"v":' + ('{"' if "properties" in schema else '"')
+    half_a_character = next(i for i, text in vocabulary.texts.items() if text == "日".encode()[:1])
+    steps = (
+        [model.info.tool_call_open_id, *model.encode(opening)],
+        *map(model.encode, ("ro", "日", "om<", "é")),
+    )
+    for ids in (*steps, [half_a_character]):
+        for token_id in ids:
+            if engine.takes(token_id, 90):
+                engine.accept(token_id)
+                reference.accept(token_id)
+        for room in (*range(16), 90):
+            assert np.array_equal(engine.allowed(room), reference.allowed(room)), (ids, room)
