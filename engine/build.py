@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -115,17 +116,40 @@ def compile_wasm(
 
 
 def compile_native(
-    output: Path, drivers: Sequence[Path] = (), *, sanitize: bool = True, engine: Path = ENGINE
+    output: Path,
+    drivers: Sequence[Path] = (),
+    *,
+    sanitize: bool = True,
+    engine: Path = ENGINE,
+    objects: Sequence[Path] = (),
 ) -> Path:
     """Compile with the host's gcc: a program if `drivers` holds a file with `main`, else a shared library.
 
     `sanitize` adds AddressSanitizer and UndefinedBehaviorSanitizer, each fatal at its first finding.
+    `objects` are what `compile_objects` made of the sources, where several programs share them.
     """
-    compiler = ["gcc", "-fPIC", *(SANITIZE if sanitize else SPEED), *([] if drivers else ["-shared"])]
-    files = [*sources(engine), *map(str, drivers)]
+    files = [*(map(str, objects) if objects else sources(engine)), *map(str, drivers)]
     with _made_whole(output) as made:
-        _run([*compiler, *LANGUAGE, *WARNINGS, *files, "-o", str(made)], engine)
+        command = [*_gcc(sanitize), *files, *([] if drivers else ["-shared"]), "-o", str(made)]
+        _run(command, engine)
     return output
+
+
+def compile_objects(folder: Path, *, sanitize: bool = True, engine: Path = ENGINE) -> list[Path]:
+    """Compile the portable sources into `folder` for `compile_native`, one at a time on each core."""
+    objects = {name: folder / f"{Path(name).stem}.o" for name in sources(engine)}
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def compile_one(name: str) -> None:
+        _run([*_gcc(sanitize), "-c", name, "-o", str(objects[name])], engine)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(compile_one, objects))
+    return list(objects.values())
+
+
+def _gcc(sanitize: bool) -> list[str]:
+    return ["gcc", "-fPIC", *(SANITIZE if sanitize else SPEED), *LANGUAGE, *WARNINGS]
 
 
 @contextlib.contextmanager

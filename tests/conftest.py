@@ -1,9 +1,12 @@
-"""What every room's tests share: the demo family, exported once."""
+"""What every room's tests share: the demo family, exported and packed once."""
 
 from __future__ import annotations
 
 import os
+import runpy
+import shutil
 import signal
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +15,9 @@ from hypothesis import HealthCheck, settings
 
 from builder.family.export import export_family
 from builder.family.family import Family, load_family
+from builder.publish.pack import Options, pack
+from builder.publish.pages import default_web_folder
+from tests.made_once import MadeOnce
 
 # Upstream's package is an oracle of several rooms: it must neither call home nor fetch; JAX stays on the CPU.
 os.environ |= {"NEEDLE_TELEMETRY": "0", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1", "JAX_PLATFORMS": "cpu"}
@@ -25,7 +31,8 @@ settings.register_profile(
 )
 settings.load_profile("repeatable")
 
-DEMO = Path(__file__).parent.parent / "examples" / "demo"
+ROOT = Path(__file__).parent.parent
+DEMO = ROOT / "examples" / "demo"
 
 
 @dataclass(frozen=True)
@@ -37,8 +44,44 @@ class DemoFamily:
 
 
 @pytest.fixture(scope="session")
-def demo_family(tmp_path_factory: pytest.TempPathFactory) -> DemoFamily:
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> MadeOnce:
+    base = tmp_path_factory.getbasetemp()
+    is_one_of_several = "PYTEST_XDIST_WORKER" in os.environ  # then each process has a folder within the run's
+    return MadeOnce((base.parent if is_one_of_several else base) / "made-once")
+
+
+@pytest.fixture(scope="session")
+def demo_family(made_once: MadeOnce) -> DemoFamily:
     family = load_family(DEMO / "family.toml")
-    folder = tmp_path_factory.mktemp("demo")
-    export_family(family, folder)
-    return DemoFamily(folder, family)
+
+    def export(folder: Path) -> None:
+        folder.mkdir()
+        export_family(family, folder)
+
+    return DemoFamily(made_once("demo", export), family)
+
+
+@pytest.fixture(scope="session")
+def demo_cache(made_once: MadeOnce) -> Path:
+    """The cache of a demo that was packed; with a copy of it, packing the demo again makes no patch."""
+
+    def fill(folder: Path) -> None:
+        options = Options(2**23, 2, folder, default_web_folder())
+        pack(
+            load_family(DEMO / "family.toml"),
+            folder.with_name("site"),
+            options,
+            lambda step, done, total: None,
+        )
+
+    return made_once("demo-cache", fill)
+
+
+@pytest.fixture(scope="session")
+def sanitized(made_once: MadeOnce) -> Callable[[Path, Sequence[Path]], Path]:
+    """Links C files and the engine into a program under sanitizers; the engine is compiled once a run."""
+    if shutil.which("gcc") is None:
+        pytest.skip("needs gcc on PATH for the native build")
+    build = runpy.run_path(str(ROOT / "engine" / "build.py"))
+    objects = sorted(made_once("sanitized", build["compile_objects"]).glob("*.o"))
+    return lambda output, drivers: build["compile_native"](output, drivers, objects=objects)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,18 +13,15 @@ from tests.delta.golden_patches import FOLDER, REQUANTISED, pairs
 from tests.delta.test_guided import HOSTILE, HOSTILE_BASE, HOSTILE_TARGET
 from tests.fuzz.make_seeds import SEEDS, seeds
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "engine"))
-import build
-
 FUZZ = Path(__file__).parents[1] / "fuzz"
 GOLDEN = sorted(path.stem for path in FOLDER.glob("*.patch"))
 
 
 @pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def driver(sanitized: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("native") / "driver"
     sources = (Path(__file__).with_name("native_driver.c"), FUZZ / "fuzz_make.c", FUZZ / "fuzz_rebuild.c")
-    return build.compile_native(program, sources)
+    return sanitized(program, sources)
 
 
 def _run(driver: Path, *words: object) -> None:

@@ -47,9 +47,8 @@ def native(build, gcc, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def sanitized(build, gcc, tmp_path_factory) -> Path:
-    output = tmp_path_factory.mktemp("sanitized") / "driver"
-    return build.compile_native(output, [HERE / "driver.c"], sanitize=True)
+def sanitized_driver(sanitized, tmp_path_factory) -> Path:
+    return sanitized(tmp_path_factory.mktemp("sanitized") / "driver", [HERE / "driver.c"])
 
 
 @pytest.mark.slow
@@ -70,18 +69,18 @@ def test_plain_c_simd_relaxed_and_native_builds_give_the_same_logits(
 @pytest.mark.slow
 @settings(deadline=None, max_examples=8)
 @given(st.data())
-def test_the_sanitizers_find_nothing_in_damaged_files(sanitized, tiny, tmp_path_factory, data):
+def test_the_sanitizers_find_nothing_in_damaged_files(sanitized_driver, tiny, tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("damaged")
     broken = data.draw(st.lists(damaged(tiny), min_size=40, max_size=40))
     paths = [folder / f"{i}.cact" for i in range(len(broken))]
     for path, content in zip(paths, broken, strict=True):
         path.write_bytes(content)
-    found = [code for code, _ in drive(sanitized, data.draw(st.sampled_from(NUMERICS)), paths)]
+    found = [code for code, _ in drive(sanitized_driver, data.draw(st.sampled_from(NUMERICS)), paths)]
     assert found == [python_verdict(content) for content in broken]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("numerics", NUMERICS)
-def test_the_sanitizers_find_nothing_in_a_whole_model(sanitized, engine, random_files, numerics):
+def test_the_sanitizers_find_nothing_in_a_whole_model(sanitized_driver, engine, random_files, numerics):
     path = random_files["mixed_bits"]
-    assert drive(sanitized, numerics, [path]) == [("ok", digest(engine, path, numerics))]
+    assert drive(sanitized_driver, numerics, [path]) == [("ok", digest(engine, path, numerics))]

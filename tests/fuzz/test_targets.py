@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,20 +13,15 @@ from tests.fuzz.engine_seeds import engine_seeds
 from tests.fuzz.make_seeds import SEEDS
 from tests.fuzz.models import ENVIRONMENT, write_models
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "engine"))
-import build
-
 HERE = Path(__file__).parent
 ROUNDS = {"container": 25, "tokenizer": 25, "grammar": 25, "calls": 10}
 """Damaged forms of each seed."""
 
 
 @pytest.fixture(scope="module")
-def replay(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("gcc") is None:
-        pytest.skip("needs gcc on PATH for the native build")
+def replay(sanitized: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     drivers = [HERE / "replay.c", *(HERE / f"fuzz_{target}.c" for target in ROUNDS)]
-    return build.compile_native(tmp_path_factory.mktemp("native") / "replay", drivers)
+    return sanitized(tmp_path_factory.mktemp("native") / "replay", drivers)
 
 
 @pytest.fixture(scope="module")

@@ -35,8 +35,9 @@ ANSWERS = [
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
+def site(demo_cache, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("chat")
+    shutil.copytree(demo_cache, folder / "cache")
     options = Options(8 * 2**20, 1, folder / "cache", default_web_folder())
     pack(load_family(DEMO / "family.toml"), folder / "site", options, lambda step, done, total: None)
     return folder / "site"

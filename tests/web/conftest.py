@@ -40,10 +40,11 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def pack_site(tmp_path_factory: pytest.TempPathFactory) -> PackSite:
+def pack_site(demo_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> PackSite:
     """Packs the demo family into `out` (a new folder if absent); another `title` makes another release."""
     work = tmp_path_factory.mktemp("family")
     shutil.copytree(DEMO, work, dirs_exist_ok=True)
+    shutil.copytree(demo_cache, work / "cache")
     toml = (work / "family.toml").read_text("utf-8")
     assert 'title = "A small house"' in toml
 
