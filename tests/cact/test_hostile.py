@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import tracemalloc
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given, settings
@@ -49,11 +50,18 @@ def test_a_file_cut_anywhere_in_header_or_directory_or_gap_is_refused(name):
     assert {code_of(data[:size]) for size in range(0, end, 5)} == {"cact_truncated"}
 
 
+def places_of(data: bytes) -> list[int]:
+    """Every byte of header, directory and tokenizer, and every fifth of the tensors, which lie at 64s."""
+    records = read_container(data).records
+    start, end = records[0].offset_bytes, records[-1].offset_bytes
+    return [*range(start), *range(start, end, 5), *range(end, len(data))]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TINY)
-def test_a_file_cut_at_any_byte_is_refused(name):
+def test_a_file_cut_in_any_part_is_refused(name):
     data = TINY[name]
-    assert {code_of(data[:size]) for size in range(len(data))} == {"cact_truncated"}
+    assert {code_of(data[:size]) for size in places_of(data)} == {"cact_truncated"}
 
 
 def test_a_flip_in_header_or_directory_is_refused_with_a_code_or_still_a_valid_file():
@@ -63,11 +71,11 @@ def test_a_flip_in_header_or_directory_is_refused_with_a_code_or_still_a_valid_f
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TINY)
-def test_a_flip_of_any_byte_is_refused_with_a_code_or_still_a_valid_file(name):
-    try_flips(TINY[name], range(len(TINY[name])))
+def test_a_flip_in_any_part_is_refused_with_a_code_or_still_a_valid_file(name):
+    try_flips(TINY[name], places_of(TINY[name]))
 
 
-def try_flips(file: bytes, places: range) -> None:
+def try_flips(file: bytes, places: Iterable[int]) -> None:
     """One flip per place: all bits at even ones, one bit at odd ones."""
     data = bytearray(file)
     for at in places:
