@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import pickle
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,16 @@ from builder.cact.reader import read_container
 from builder.reference.dispatcher import Family
 from builder.reference.session import ReferenceModel
 from builder.runtime.engine import Engine, EngineModel
+from tests.conftest import DemoFamily
+from tests.made_once import MadeOnce
 from tests.parity.random_models import GEOMETRIES, write_random_model
-from tests.parity.recording import Response, dispatch_family, read_conversations, run_conversations
+from tests.parity.recording import (
+    Response,
+    dispatch_family,
+    read_conversations,
+    run_conversations,
+    unlike_conversations,
+)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -61,15 +70,47 @@ def reference_shelf(demo_family) -> ReferenceShelf:
 
 
 @pytest.fixture(scope="session")
-def truth(family, reference_shelf) -> list[Response]:
-    """(c) with a cache: every conversation, answered by the PyTorch reference."""
-    return run_conversations(family, reference_shelf, read_conversations())
+def full_history(reference_shelf):
+    """(member) -> (ids) -> logits of every position, by the PyTorch model without a cache."""
+
+    def of_member(member):
+        network = reference_shelf.open(member).network
+
+        def logits(ids):
+            with torch.inference_mode():
+                return network(torch.tensor([ids]))[0].numpy()
+
+        return logits
+
+    return of_member
+
+
+def recorded(made_once: MadeOnce, name: str, run: Callable[[], list[Response]]) -> list[Response]:
+    """The responses of a run that one process makes and every process reads."""
+    return pickle.loads(made_once(name, lambda path: path.write_bytes(pickle.dumps(run()))).read_bytes())
+
+
+def run_engine(made_once: MadeOnce, demo: DemoFamily) -> list[Response]:
+    """(d): every conversation, answered by `engine.wasm` in wasmtime."""
+
+    def run() -> list[Response]:
+        family, shelf = dispatch_family(demo.family), EngineShelf(demo.folder)
+        return run_conversations(family, shelf, read_conversations())
+
+    return recorded(made_once, "engine-run", run)
 
 
 @pytest.fixture(scope="session")
-def engine_run(family, demo_family) -> list[Response]:
-    """(d): every conversation, answered by `engine.wasm` in wasmtime."""
-    return run_conversations(family, EngineShelf(demo_family.folder), read_conversations())
+def truth(made_once, family, reference_shelf) -> list[Response]:
+    """(c) with a cache: a conversation of every kind, answered by the PyTorch reference."""
+    return recorded(
+        made_once, "truth", lambda: run_conversations(family, reference_shelf, unlike_conversations())
+    )
+
+
+@pytest.fixture(scope="session")
+def engine_run(made_once, demo_family) -> list[Response]:
+    return run_engine(made_once, demo_family)
 
 
 class RandomFiles:

@@ -24,6 +24,11 @@ from builder.reference.telemetry import RouteRecord
 from builder.runtime.interface import Detokenizer, Grammar, Model, ModelInfo, Sampling, Session
 
 CONVERSATIONS = Path(__file__).with_name("conversations.json")
+OF_THE_DEMO = {"demo-c05", "demo-c10", "demo-c13", "demo-c29"}
+"""One conversation per specialist and one without any stand for those of examples/demo."""
+ALIKE = {"a-b-a-base", "refusal", "long", "long-base", "long-kitchen", "long-truncated-media"}
+ALIKE |= {"long-truncated-kitchen"}
+"""Another conversation takes the same way, with other members or words."""
 
 
 @dataclass
@@ -76,6 +81,12 @@ def run_conversations(
 def read_conversations() -> list[dict[str, Any]]:
     """The scripted conversations: `{"id", "about", "turns"}`, the turns being the user's."""
     return json.loads(CONVERSATIONS.read_text("utf-8"))
+
+
+def unlike_conversations() -> list[dict[str, Any]]:
+    """Those that differ in kind: for models that take ten times as long as the engine."""
+    scripted = [c for c in read_conversations() if c["id"] not in ALIKE]
+    return [c for c in scripted if not c["id"].startswith("demo-") or c["id"] in OF_THE_DEMO]
 
 
 def dispatch_family(family: published.Family) -> Family:

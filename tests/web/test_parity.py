@@ -15,16 +15,11 @@ from builder.publish.pages import default_web_folder
 from builder.publish.site import open_site
 from builder.reference.generation import generate
 from builder.reference.prompts import PromptTemplate, render_prompt
-from builder.runtime.engine import Engine, EngineModel
+from builder.runtime.engine import Engine
 from builder.runtime.interface import Sampling
+from tests.parity.conftest import run_engine
 from tests.parity.random_models import GEOMETRIES, write_random_model
-from tests.parity.recording import (
-    Response,
-    dispatch_family,
-    logits_sha256,
-    read_conversations,
-    run_conversations,
-)
+from tests.parity.recording import Response, logits_sha256, read_conversations
 from tests.web.conftest import EMBED, PART_BYTES
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -46,20 +41,6 @@ RUN_ALL = """async (conversations) => {
 }"""
 
 
-class EngineShelf:
-    """The members of a site on the engine in wasmtime; each is opened once."""
-
-    def __init__(self, folder: Path) -> None:
-        self._site, self._engine = open_site(folder), Engine()
-        self._models: dict[str, EngineModel] = {}
-
-    def open(self, member_id: str) -> EngineModel:
-        if member_id not in self._models:
-            data, numerics = self._site.member_bytes(member_id), self._site.manifest.numerics
-            self._models[member_id] = self._engine.open(data, name=member_id, numerics=numerics)
-        return self._models[member_id]
-
-
 def without_measurements(envelope: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in envelope.items() if key not in MEASURED}
 
@@ -70,10 +51,13 @@ def answering_logits(response: Response) -> list[str]:
     return [logits_sha256(row) for row in logs[-1].logits] if logs else []
 
 
-def test_chromium_says_what_wasmtime_says(visit, packed, demo_family) -> None:
+def test_chromium_says_what_wasmtime_says(visit, packed, demo_family, made_once) -> None:
     conversations = read_conversations()
     assert len(conversations) >= 40
-    expected = run_conversations(dispatch_family(demo_family.family), EngineShelf(packed), conversations)
+    site = open_site(packed)
+    for member in demo_family.family.members:
+        assert site.member_bytes(member.id) == (demo_family.folder / f"{member.id}.cact").read_bytes()
+    expected = run_engine(made_once, demo_family)
     found = visit().embed().page.evaluate(RUN_ALL, conversations)
     assert [there["name"] for there in found] == [here.name for here in expected]
     for here, there in zip(expected, found, strict=True):
@@ -102,7 +86,8 @@ def random_site(request, tmp_path: Path) -> Path:
 
 
 def test_random_models_too(visit, serve, random_site) -> None:
-    model = EngineShelf(random_site).open("base")
+    site = open_site(random_site)
+    model = Engine().open(site.member_bytes("base"), numerics=site.manifest.numerics)
     embedded = visit(serve(random_site)).embed()
     rng = np.random.default_rng(11)
     for temperature in (0.0, 0.8):
