@@ -165,7 +165,7 @@ def test_pack_waits_while_another_one_prunes(tmp_path: Path) -> None:
         assert alone
         thread.start()
         assert not entered.wait(0.05)
-    thread.join(10)
+    thread.join(60)
     assert entered.is_set()
 
 

@@ -179,10 +179,10 @@ def test_serve_prints_its_address_and_ends_cleanly_on_ctrl_c(site: Path) -> None
         address = process.stdout.readline().strip()
         assert address.startswith("http://127.0.0.1:")
         assert address.endswith("/repo/")
-        with urllib.request.urlopen(address + "family.json", timeout=20) as response:
+        with urllib.request.urlopen(address + "family.json", timeout=60) as response:
             assert response.read() == (site / "family.json").read_bytes()
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=60)
         assert process.returncode == 0
         assert err.splitlines() == ["serve: stop with Ctrl-C", "serve: stopped"]
 

@@ -51,7 +51,7 @@ def hosts(site: Path) -> Iterator[HostileServer]:
 
 
 def ask(server: SiteServer, target: str, method: str = "GET", **headers: str) -> Answer:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=60)
     try:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, target, headers=named)
@@ -97,7 +97,7 @@ def test_head_is_get_without_the_body(server: SiteServer) -> None:
 
 
 def test_connection_is_kept_and_a_head_leaves_nothing_on_it(server: SiteServer) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=60)
     for method, path, status in [
         ("HEAD", PART, 200),
         ("GET", "none", 404),
@@ -221,7 +221,7 @@ def test_other_methods_are_refused(server: SiteServer) -> None:
 
 
 def test_target_that_is_no_url_gets_an_answer(server: SiteServer) -> None:
-    with socket.create_connection(("127.0.0.1", int(server.server_address[1])), timeout=20) as visitor:
+    with socket.create_connection(("127.0.0.1", int(server.server_address[1])), timeout=60) as visitor:
         visitor.sendall(b"GET http://[/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert visitor.makefile("rb").readline() == b"HTTP/1.1 400 Bad Request\r\n"
 
@@ -293,10 +293,10 @@ def test_cut_download_ends_early_with_the_true_length(hosts: HostileServer, perc
 def test_held_download_waits_for_the_test(hosts: HostileServer) -> None:
     held = hostile.Held()
     hosts.on("parts/*", held)
-    connection = http.client.HTTPConnection("127.0.0.1", hosts.server_address[1], timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", hosts.server_address[1], timeout=60)
     connection.request("GET", "/" + PART)
     response = connection.getresponse()
-    assert held.reached.wait(timeout=20)
+    assert held.reached.wait(timeout=60)
     first = response.read(len(BODY) // 2)
     held.go_on.set()
     assert first + response.read() == BODY

@@ -91,7 +91,7 @@ def visit(browser: Browser, server: HostileServer) -> Iterator[MakeVisit]:
 
     def make(at: HostileServer | None = None, **options: object) -> Visit:
         context = browser.new_context(**options)
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(60_000)
         visits.append(Visit(context, at or server))
         return visits[-1]
 

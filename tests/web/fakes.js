@@ -6,7 +6,7 @@ import { sha256 } from '../../web/family/hash.js';
 
 /** Longer than any test: nothing depends on how busy the machine is, unless a test is about silence. */
 const PATIENT_MS = 60_000;
-export const SHORT_MS = 250;
+export const SHORT_MS = 600;
 
 export const ROOT = 'https://example.org/models/';
 

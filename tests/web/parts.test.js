@@ -54,7 +54,7 @@ test('what rotted in the store is evicted and fetched again', async () => {
 
 const SILENT = { silence: faults.silent, 'no answer': faults.mute };
 
-describe('what passes by itself is tried again', () => {
+describe('what passes by itself is tried again', { concurrency: true }, () => {
   const passing = {
     'status 500': faults.status(500),
     'status 429': faults.status(429),
@@ -74,7 +74,7 @@ describe('what passes by itself is tried again', () => {
   }
 });
 
-describe('what stays wrong has a code and leaves nothing behind', () => {
+describe('what stays wrong has a code and leaves nothing behind', { concurrency: true }, () => {
   const lasting = [
     ['a web page', faults.html, 'part_is_html', 1],
     ['a Git LFS pointer', faults.lfs, 'part_is_lfs_pointer', 1],

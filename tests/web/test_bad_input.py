@@ -153,7 +153,7 @@ def test_a_page_that_was_closed_in_the_middle_resumes(visit, server, percent) ->
     server.on(base[here], held, times=1)
     chat = visitor.open_chat()
     chat.send(QUESTION[0])
-    assert held.reached.wait(20)
+    assert held.reached.wait(60)
     held_page, chat = chat.page, visitor.open_chat()
     held_page.close()
     held.go_on.set()

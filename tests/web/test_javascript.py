@@ -15,6 +15,10 @@ NODE = Path(sys.executable).with_name("node")
 @pytest.mark.parametrize("file", sorted(path.name for path in FOLDER.glob("*.test.js")))
 def test_node_passes(file: str) -> None:
     run = subprocess.run(
-        [NODE, "--test", "--test-reporter=spec", file], cwd=FOLDER, capture_output=True, text=True, timeout=60
+        [NODE, "--test", "--test-reporter=spec", file],
+        cwd=FOLDER,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert run.returncode == 0, run.stdout + run.stderr

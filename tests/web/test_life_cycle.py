@@ -14,18 +14,26 @@ from tests.web.visits import Visit
 pytestmark = pytest.mark.browser
 
 HOME, BASE, MEDIA = ["turn on the bedroom light"], ["what is a saguaro?"], ["play Radiohead"]
-TRIES = 30
+SILENCE_MS = 3_600_000
+"""What the page's clock passes over in no time."""
+TRIES = 300
 """On a busy machine an answer may be complete before the abort, which crosses two threads, arrives."""
 # Long enough for several blocks of prefill, short enough for the demo's context of 512 tokens.
 LONG = ["tell me about " + "the desert and the saguaro and the water and the light " * 5]
 
-# Keeps the page's living workers within reach, so that a test can count them and kill one without a word.
+# Keeps the page's living workers within reach, so that a test can count them, kill one without a word, and
+# learn when the page waits for one that was killed.
 REACH = """
 globalThis.alive = new Set();
-globalThis.kill = (worker) => Object.getPrototypeOf(Worker).prototype.terminate.call(worker);
+globalThis.silenceCount = 0;
+globalThis.kill = (worker) => {
+  Object.getPrototypeOf(Worker).prototype.terminate.call(worker);
+  worker.isKilled = true;
+};
 globalThis.Worker = class extends Worker {
   constructor(...given) { super(...given); alive.add(this); }
   terminate() { alive.delete(this); super.terminate(); }
+  postMessage(...given) { super.postMessage(...given); if (this.isKilled) silenceCount += 1; }
 };
 """
 
@@ -37,23 +45,38 @@ def plain(answer: dict[str, Any]) -> tuple[str, list[int], str]:
 
 @pytest.fixture
 def embedded(visit):
-    """A family on a page whose workers are within reach and are given up after some seconds of silence."""
+    """A family on a page whose workers are within reach and whose clock the test moves."""
     visitor = visit()
     visitor.context.add_init_script(REACH)
-    return visitor.embed({"silenceMs": 4000})
+    visitor.context.clock.install()
+    return visitor.embed({"silenceMs": SILENCE_MS})
+
+
+def pass_silences(embedded, count: int) -> dict[str, Any]:
+    """The answer that `answering` promises, after so many waits for killed workers were cut short."""
+    for number in range(1, count + 1):
+        while embedded.call("silenceCount") < number:
+            embedded.page.wait_for_timeout(10)
+        embedded.page.clock.fast_forward(SILENCE_MS + 1)
+    return embedded.call("answering.then(({ envelope, route }) => ({ envelope, route }))")
 
 
 def respond_killing(embedded, turns: list[str], kill_count: int) -> dict[str, Any]:
     """The answer, while the youngest worker is killed at its third token, `kill_count` times."""
-    return embedded.page.evaluate(
-        """async ([turns, count]) => {
+    embedded.page.evaluate(
+        """([turns, count]) => {
           let left = count;
-          const onToken = ({ tokenCount }) => tokenCount === 3 && left-- > 0 && kill([...alive].at(-1));
-          const { envelope, route } = await family.respond(turns, { onToken });
-          return { envelope, route };
+          const onToken = ({ tokenCount }) => {
+            if (tokenCount !== 3 || left === 0) return;
+            kill([...alive].at(-1));
+            left -= 1;
+            silenceCount += 1;
+          };
+          globalThis.answering = family.respond(turns, { onToken });
         }""",
         [turns, kill_count],
     )
+    return pass_silences(embedded, kill_count)
 
 
 def test_a_worker_that_is_killed_in_the_middle_of_an_answer_is_replaced(embedded) -> None:
@@ -75,7 +98,8 @@ def test_a_specialist_whose_worker_dies_twice_leaves_the_answer_to_the_base(embe
 def test_workers_that_were_killed_while_idle_are_replaced(embedded) -> None:
     expected = plain(embedded.respond(HOME))
     embedded.call("alive.forEach(kill)")
-    assert plain(embedded.respond(HOME)) == expected
+    embedded.page.evaluate("(turns) => { globalThis.answering = family.respond(turns); }", HOME)
+    assert plain(pass_silences(embedded, 2)) == expected
 
 
 @pytest.fixture(scope="module")
