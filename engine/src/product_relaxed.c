@@ -29,18 +29,22 @@ ALWAYS_INLINE v128_t add_products(v128_t sum, struct bytes number, struct bytes 
     return wasm_i32x4_add(sum, wasm_i32x4_dot_i16x8(fours, wasm_i16x8_splat(1)));
 }
 
-ALWAYS_INLINE v128_t lane_sums(uint32_t code_bits, const uint8_t *packed, const struct token_group *x, v128_t table,
-                               bool in_16_bits) {
+/* Two rows of one group, which share the loads of the activations: four would be too many streams for a prefetcher. */
+ALWAYS_INLINE void lane_sums(uint32_t code_bits, const uint8_t *const packed[2], const struct token_group *x,
+                             v128_t table, bool in_16_bits, v128_t out[2]) {
     const v128_t *number = (const v128_t *)(const void *)x->number;
-    v128_t sum = wasm_i32x4_splat(0);
+    v128_t sums[2] = {wasm_i32x4_splat(0), wasm_i32x4_splat(0)};
 #pragma clang loop unroll(full)
     for (size_t i = 0; i < 4; i++) {
-        const struct codes codes = unpack(code_bits, packed, i);
-        const struct bytes level = {wasm_i8x16_relaxed_swizzle(table, codes.even),
-                                    wasm_i8x16_relaxed_swizzle(table, codes.odd)};
-        sum = add_products(sum, (struct bytes){number[2 * i], number[2 * i + 1]}, level, in_16_bits);
+        const struct bytes numbers = {number[2 * i], number[2 * i + 1]};
+        for (size_t r = 0; r < 2; r++) {
+            const struct codes codes = unpack(code_bits, packed[r], i);
+            const struct bytes level = {wasm_i8x16_relaxed_swizzle(table, codes.even),
+                                        wasm_i8x16_relaxed_swizzle(table, codes.odd)};
+            sums[r] = add_products(sums[r], numbers, level, in_16_bits);
+        }
     }
-    return sum;
+    for (size_t r = 0; r < 2; r++) out[r] = sums[r];
 }
 
 ALWAYS_INLINE void one_token(const struct job *job, uint32_t code_bits, bool in_16_bits) {
@@ -53,12 +57,13 @@ ALWAYS_INLINE void one_token(const struct job *job, uint32_t code_bits, bool in_
             const size_t left = job->matrix->group_count - first, count = left < RUN_GROUPS ? left : RUN_GROUPS;
             v128_t lanes[RUN_GROUPS][ROWS];
 #pragma clang loop unroll(disable)
-            for (size_t k = 0; k < ROWS; k++) {
-                const uint8_t *codes = rows.codes[k] + first * group_bytes;
+            for (size_t k = 0; k < ROWS; k += 2) {
+                const uint8_t *codes[2] = {rows.codes[k] + first * group_bytes, rows.codes[k + 1] + first * group_bytes};
 #pragma clang loop unroll(disable)
-                for (size_t g = 0; g < count; g++, codes += group_bytes) {
+                for (size_t g = 0; g < count; g++) {
                     const struct token_group x = token_group_at(job, first + g, 0);
-                    lanes[g][k] = lane_sums(code_bits, codes, &x, table, in_16_bits);
+                    lane_sums(code_bits, codes, &x, table, in_16_bits, &lanes[g][k]);
+                    for (size_t r = 0; r < 2; r++) codes[r] += group_bytes;
                 }
             }
             for (size_t g = 0; g < count; g++) {
