@@ -38,6 +38,7 @@ def test_the_engine_takes_what_we_take(engine):
     assert code_of(engine.open, GEN_2) in {"taken", "cact_unsupported"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", [GEN_3, WIDTHS], ids=["gen_3", "widths"])
 def test_random_damage_gives_the_same_code(engine, data):
     rng = random.Random(5)

@@ -64,6 +64,7 @@ def test_a_file_cut_in_any_part_is_refused(name):
     assert {code_of(data[:size]) for size in places_of(data)} == {"cact_truncated"}
 
 
+@pytest.mark.slow
 def test_a_flip_in_header_or_directory_is_refused_with_a_code_or_still_a_valid_file():
     end = read_container(WIDTHS).records[0].offset_bytes
     try_flips(WIDTHS, range(0, end, 3))

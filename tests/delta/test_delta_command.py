@@ -88,6 +88,7 @@ def test_show_names_tensors_after_a_base(delta):
     assert err.startswith("delta: p.patch: patch: header.base_sha256 at byte 32: is ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["guided", "seeded", "unguided"])
 def test_show_as_json_accounts_for_every_byte(delta, name):
     document = json.loads(delta("show", str(GOLDEN / f"{name}.patch"), "--json")[1])

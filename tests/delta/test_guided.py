@@ -43,6 +43,7 @@ def _coders(patch: bytes) -> list[int]:
     return [segment.coder for segment in segments if segment.kind is SegmentKind.CQ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [1, 2, 3, 4, 5])
 def test_a_low_rank_update_is_found_at_every_width_and_costs_less(bits: int) -> None:
     base, target = _pair([fine_tuned(bits, ROWS, random_q(bits), strength=1, seed=bits)])
@@ -54,6 +55,7 @@ def test_a_low_rank_update_is_found_at_every_width_and_costs_less(bits: int) -> 
     assert RANK <= max(segment.rank for segment in inspect_patch(guided).segments) <= 2 * RANK
 
 
+@pytest.mark.slow
 def test_every_effort_rebuilds_and_more_effort_is_not_much_larger() -> None:
     base, target = _pair([fine_tuned(4, ROWS, random_q(7), strength=0.3, seed=7)])
     sizes = []
@@ -103,6 +105,7 @@ def test_norms_that_are_zero_or_tiny_or_infinite_round_trip_beside_a_guided_shif
     assert _coders(patch) == [2]
 
 
+@pytest.mark.slow
 def test_a_seeded_start_is_named_instead_of_carried() -> None:
     tensors = [
         fine_tuned(4, ROWS, seeded_q(group, layer), strength=0.3, seed=10 * layer + group)
@@ -174,6 +177,7 @@ def test_guided_fields_out_of_bounds_are_refused(
     assert caught.value.code == code
 
 
+@pytest.mark.slow
 def test_resealed_damage_anywhere_is_refused_and_never_traps() -> None:
     random = np.random.default_rng(0)
     expect = read_patch_header(HOSTILE)

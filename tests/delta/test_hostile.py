@@ -31,6 +31,7 @@ def _sealed(patch: bytearray) -> bytes:
     return bytes(patch)
 
 
+@pytest.mark.slow
 def test_every_flipped_byte_is_refused() -> None:
     expect = read_patch_header(PATCH)
     for at in range(len(PATCH)):
@@ -40,6 +41,7 @@ def test_every_flipped_byte_is_refused() -> None:
             codec.rebuild([BASE], [bytes(bad)], expect)
 
 
+@pytest.mark.slow
 def test_every_cut_is_refused_as_truncated() -> None:
     expect = read_patch_header(PATCH)
     for end in range(len(PATCH)):

@@ -33,6 +33,7 @@ def test_there_is_a_golden_patch_for_every_coder() -> None:
     assert GOLDEN == ["guided", "narrowed", "predicted", "predicted_seeded", "seeded", "unguided"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GOLDEN)
 def test_golden_patches_still_rebuild_their_target(name: str) -> None:
     base, patch = (FOLDER / f"{name}.base.cact").read_bytes(), (FOLDER / f"{name}.patch").read_bytes()

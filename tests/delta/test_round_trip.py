@@ -24,6 +24,7 @@ def _pieces(data: bytes, sizes: list[int]) -> Iterator[bytes]:
         at += size
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(pairs())
 def test_any_pair_of_containers_round_trips_within_the_bound(pair: tuple[bytes, bytes]) -> None:
@@ -33,6 +34,7 @@ def test_any_pair_of_containers_round_trips_within_the_bound(pair: tuple[bytes, 
     assert len(patch) <= len(target) + FRAME_BYTES_MAX
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(pairs(), st.lists(st.integers(1, 90), min_size=1), st.lists(st.integers(1, 90), min_size=1))
 def test_any_cut_of_the_inputs_gives_the_same_target(
@@ -50,6 +52,7 @@ def test_the_same_pair_gives_the_same_patch(pair: tuple[bytes, bytes]) -> None:
     assert make_patch(*pair) == make_patch(*pair)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [1, 2, 3, 4, 5])
 def test_every_code_width_costs_less_than_the_codes_when_few_change(bits: int) -> None:
     old = cq(64, 256, bits, seed=bits)
@@ -59,6 +62,7 @@ def test_every_code_width_costs_less_than_the_codes_when_few_change(bits: int) -
     assert len(patch) < len(old.data) / 2
 
 
+@pytest.mark.slow
 def test_a_tensor_larger_than_one_block_round_trips() -> None:
     old = cq(1100, 512, 4, seed=3)
     base, target = container(0x05E12A84, [old]), container(0x05E12A84, [nudged(old, seed=4, share=0.2)])

@@ -62,6 +62,7 @@ def test_a_stream_that_is_cut_or_too_long_is_refused() -> None:
         assert caught.value.code == "patch_corrupt"
 
 
+@pytest.mark.slow
 def test_damaged_patches_are_shown_or_refused_and_never_more() -> None:
     random = np.random.default_rng(1)
     for _ in range(60):

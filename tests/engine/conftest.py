@@ -15,6 +15,7 @@ from builder.cact.reader import read_container
 from builder.cact.writer import blobs_of, cq_blob, write_container
 from builder.runtime.engine import Engine
 from builder.runtime.host import Instance
+from tests.made_once import MadeOnce
 from tests.parity.random_models import GEOMETRIES, Geometry, write_random_model
 
 TINY = Geometry(
@@ -53,9 +54,9 @@ def build() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def modules(build: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def modules(build: ModuleType, made_once: MadeOnce) -> dict[str, bytes]:
     """The modules of the package by name, built from the present sources."""
-    paths = build.compile_modules(tmp_path_factory.mktemp("modules"))
+    paths = made_once("modules", build.compile_modules).iterdir()
     return {path.stem: path.read_bytes() for path in paths}
 
 
@@ -83,15 +84,17 @@ def engine(wasm: bytes) -> Engine:
 
 
 @pytest.fixture(scope="session")
-def probe_engine(build: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Engine:
-    output = tmp_path_factory.mktemp("probe") / "probe.wasm"
-    return Engine(build.compile_wasm(output, probes=[HERE / "probe.c"]).read_bytes())
+def probe_engine(build: ModuleType, made_once: MadeOnce) -> Engine:
+    probes = [HERE / "probe.c"]
+    return Engine(made_once("probe", lambda path: build.compile_wasm(path, probes=probes)).read_bytes())
 
 
 @pytest.fixture(scope="session")
-def relaxed_probe_engine(build: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Engine:
-    output = tmp_path_factory.mktemp("relaxed") / "probe.wasm"
-    return Engine(build.compile_wasm(output, relaxed=True, probes=[HERE / "probe.c"]).read_bytes())
+def relaxed_probe_engine(build: ModuleType, made_once: MadeOnce) -> Engine:
+    def compile_probe(path: Path) -> None:
+        build.compile_wasm(path, relaxed=True, probes=[HERE / "probe.c"])
+
+    return Engine(made_once("relaxed-probe", compile_probe).read_bytes())
 
 
 @pytest.fixture(params=["plain", "relaxed"])
@@ -108,13 +111,16 @@ def probe(probe_engine: Engine) -> Instance:
 
 
 @pytest.fixture(scope="session")
-def random_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def random_files(made_once: MadeOnce) -> dict[str, Path]:
     """One random model per geometry, by upstream's exporter."""
-    folder = tmp_path_factory.mktemp("random")
-    return {
-        name: write_random_model(folder / f"{name}.cact", geometry, seed)
-        for seed, (name, geometry) in enumerate(GEOMETRIES.items(), start=10)
-    }
+
+    def write_all(folder: Path) -> None:
+        folder.mkdir()
+        for seed, (name, geometry) in enumerate(GEOMETRIES.items(), start=10):
+            write_random_model(folder / f"{name}.cact", geometry, seed)
+
+    folder = made_once("engine-random", write_all)
+    return {name: folder / f"{name}.cact" for name in GEOMETRIES}
 
 
 @pytest.fixture(scope="session")

@@ -129,6 +129,7 @@ def test_a_small_generation_2_file_opens(engine, tiny):
     assert info.im_end_id is None
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_both_readers_say_the_same_of_damaged_generation_2_files(engine, tiny, data):
@@ -159,6 +160,7 @@ def test_the_oldest_tag_is_the_next_one_with_its_fixed_geometry(engine, tiny):
     assert said[0].tobytes() == said[1].tobytes()
 
 
+@pytest.mark.slow
 def test_damage_does_reach_every_rule(engine, tiny):
     """The strategy is worth its time only if it finds many different causes."""
     rng = np.random.default_rng(0)

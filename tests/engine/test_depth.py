@@ -22,6 +22,8 @@ from tests.parity.compare import ENGINE_TO_REFERENCE, REFERENCE_TO_JAX, distance
 from tests.parity.oracle_jax import JaxOracle
 from tests.parity.random_models import BASE_CONFIG, TOKENIZER_MODEL, random_params
 
+pytestmark = pytest.mark.slow
+
 CHANGES = {"num_layers": 7, "engram_layers": (1, 3, 6), "global_layers": (3, 5), "mhc_lanes": 3}
 CONFIG = TransformerConfig(**{**BASE_CONFIG, **CHANGES})
 DEPTHS = range(2, CONFIG.num_layers)
@@ -85,7 +87,6 @@ def test_a_rung_takes_less_memory(engine, whole):
     assert engine.open(whole, depth=2).memory_bytes < engine.open(whole).memory_bytes
 
 
-@pytest.mark.slow
 def test_upstreams_model_says_the_same_at_a_depth(engine, sliced, whole):
     expected = JaxOracle(sliced[4]).logits(IDS)[-1]
     reference = ReferenceModel(read_container(whole), depth=4).session(len(IDS))

@@ -57,6 +57,7 @@ def test_logits_and_best_tokens_are_those_of_upstreams_model(engine: Engine, ran
     assert found.argmax(1).tolist() == expected.argmax(1).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GEOMETRIES)
 def test_logits_and_best_tokens_are_those_of_the_reference(engine: Engine, random_files, name):
     """Parity compares the reference itself with upstream's model on the same geometries."""

@@ -32,6 +32,7 @@ def continuation(model: EngineModel, prompt: list[int], count: int) -> list[int]
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kv_window", [24, 2048])
 def test_a_generation_2_model_answers_as_needle_rs_does(engine: Engine, tmp_path: Path, kv_window: int):
     """The prompt is longer than the small window; needle-rs windows as well, and pins nothing."""
@@ -60,6 +61,7 @@ def last_logits(model: EngineModel, ids: list[int], pinned: int) -> bytes:
     return session.logits().tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pinned", [0, PINNED, 64, 70])
 def test_a_token_sees_the_pinned_ones_and_its_window_and_no_others(one_layer: EngineModel, pinned: int):
     expected = last_logits(one_layer, IDS, pinned)
@@ -73,12 +75,14 @@ def test_a_token_sees_the_pinned_ones_and_its_window_and_no_others(one_layer: En
             assert same, changed
 
 
+@pytest.mark.slow
 def test_with_everything_pinned_the_window_does_not_matter(engine: Engine):
     wide = dataclasses.replace(HEADER, kv_window=0)
     found = last_logits(engine.open(write_generation_2(HEADER, seed=23)), IDS, LENGTH)
     assert found == last_logits(engine.open(write_generation_2(wide, seed=23)), IDS, 0)
 
 
+@pytest.mark.slow
 def test_a_rewound_session_forgets_a_later_pin(engine: Engine):
     model = engine.open(write_generation_2(HEADER, seed=24))
     expected = last_logits(model, IDS, 10)
@@ -99,6 +103,7 @@ def test_more_tokens_than_the_cache_holds_cannot_be_pinned(one_layer: EngineMode
     assert caught.value.code == "bad_argument"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numerics", NUMERICS)
 @pytest.mark.parametrize("block", [1, 7, 64])
 def test_blocks_of_any_size_give_the_same_bits_across_the_window(engine: Engine, block: int, numerics: str):

@@ -92,6 +92,7 @@ def test_a_session_that_fails_gives_its_memory_back(model, monkeypatch, export):
     assert memory_bytes[-1] == memory_bytes[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pinned", [0, 30])
 def test_heads_say_what_the_reference_says(model, data, pinned):
     found = listening(model, IDS[:LENGTH], pinned=pinned)
@@ -215,6 +216,7 @@ def test_a_text_that_does_not_fit_is_refused(model):
     assert refused("context_full", lambda: embed(model, text)).startswith("text: length: is ")
 
 
+@pytest.mark.slow
 def test_a_long_text_is_pooled_as_well_as_a_short_one(engine, without_window):
     """A softmax mean that is carried along loses nothing over some hundred tokens."""
     wide = without_window.read_bytes()

@@ -9,6 +9,8 @@ from needle.model.quantize import _cq_codebook_np, _cq_hadamard_np
 
 from builder.runtime.host import Instance
 
+pytestmark = pytest.mark.slow
+
 GROUP = 128
 BITS_16, BITS_7 = ROUNDINGS = 0, 1
 PLAIN_C = 0

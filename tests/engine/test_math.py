@@ -9,6 +9,8 @@ import pytest
 
 from builder.runtime.host import Instance
 
+pytestmark = pytest.mark.slow
+
 
 def _apply(probe: Instance, name: str, x: np.ndarray, outputs: int = 1) -> np.ndarray:
     source = probe.place(x.tobytes())

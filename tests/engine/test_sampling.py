@@ -44,6 +44,7 @@ def expected_draw(logits: np.ndarray, sampling: Sampling) -> tuple[int, int]:
     return order[next((i for i in range(count) if sums[i] > target), count - 1)], state
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(
     temperature=singles,
@@ -57,6 +58,7 @@ def test_a_draw_follows_the_rules_to_the_letter(session, temperature, top_p, top
     assert (session.sample(sampling), sampling.random_state) == expected
 
 
+@pytest.mark.slow
 def test_draws_follow_the_distribution(session):
     logits = session.logits().astype(np.float64)
     kept = np.argsort(-logits)[:5]

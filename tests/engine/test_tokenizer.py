@@ -43,12 +43,14 @@ def processor(container):
     return oracle(parse_tokenizer(container.tokenizer_blob))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=120)
 @given(texts)
 def test_text_is_split_as_sentencepiece_splits_it(model, processor, text):
     assert model.encode(text) == list(processor.encode(text))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(tokenizers(), st.lists(letters, min_size=1, max_size=8))
 def test_any_vocabulary_splits_text_as_sentencepiece_splits_it(engine, container, tokenizer, some):
@@ -79,6 +81,7 @@ def test_ties_and_markers_within_markers_go_as_in_sentencepiece(engine, containe
         assert [tokenizer.pieces[token_id].text for token_id in found] == pieces
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(tokenizers(), st.lists(st.lists(st.integers(0, 290), max_size=12), min_size=1, max_size=8))
 def test_any_ids_are_joined_as_upstream_joins_them(engine, container, tokenizer, some):

@@ -43,6 +43,7 @@ def whole(request, random_files) -> bytes:
     return random_files["everything"].read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", STYLES)
 def test_the_engine_says_what_the_reference_says(engine: Engine, whole: bytes, style: str):
     data = requantised(whole, STYLES[style])

@@ -108,6 +108,7 @@ def first_and_last(steps: list[Step]) -> list[int]:
     return sorted({*first.values(), *last.values()})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "mode"), [("full_mlp", None), ("lora", LoraMerge())])
 def test_an_error_on_entering_any_function_changes_nothing(kind: str, mode: Any) -> None:
     scene = Scene(kind, mode)

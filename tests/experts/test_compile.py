@@ -76,6 +76,7 @@ class Watching:
         return graph.forward
 
 
+@pytest.mark.slow
 def test_experts_and_routing_are_compiled_each_alone() -> None:
     backend = Watching()
     with torch.no_grad():
@@ -127,6 +128,7 @@ def test_a_compiled_model_follows_the_registry() -> None:
         torch.testing.assert_close(compiled(input_ids=ids()).logits, dense)
 
 
+@pytest.mark.slow
 def test_a_compiled_layer_without_experts_is_its_compiled_anchor() -> None:
     backend = Watching()
     routed = RoutedMLP(llama().model.layers[0].mlp)

@@ -299,6 +299,7 @@ def load_or_refuse(directory: Path) -> None:
     assert refused is None or (refused.code.startswith("package_") and str(refused).isprintable())
 
 
+@pytest.mark.slow
 @FUZZ
 @given(data=st.data())
 def test_damaged_bytes_never_do_anything_but_load_or_be_refused(
@@ -350,6 +351,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
+@pytest.mark.slow
 @FUZZ
 @given(data=st.data())
 def test_strange_metadata_never_does_anything_but_load_or_be_refused(

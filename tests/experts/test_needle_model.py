@@ -88,6 +88,7 @@ def test_without_experts_it_is_the_reference_bit_for_bit(model: NeedleCausalLM, 
     assert model.config.resolved_converted_layers == (1, len(model.base_model.layers) - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "mode"), CASES)
 def test_packages_are_installed_removed_and_reinserted(
     model: NeedleCausalLM, kind: str, mode: object, tmp_path: Path
@@ -108,6 +109,7 @@ def test_packages_are_installed_removed_and_reinserted(
         assert_tensors_equivalent(model(input_ids=prompt(model)).logits, routed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "mode"), CASES)
 def test_generation_with_a_cache_gives_the_tokens_of_the_full_history(
     model: NeedleCausalLM, kind: str, mode: object

@@ -283,6 +283,7 @@ def test_a_write_that_breaks_off_leaves_nothing(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @QUICK
 @given(st.data())
 def test_random_packages_survive_a_round_trip(data: st.DataObject) -> None:

@@ -112,6 +112,7 @@ def check_against_loop(case: dict[str, Any], routed: RoutedMLP, factors: list[fl
         torch.testing.assert_close(output.double(), wanted.double(), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 @QUICK
 @given(layers())
 def test_anchored_top1_is_the_slow_loop_exactly_and_runs_nobody_else(case: dict[str, Any]) -> None:
@@ -128,6 +129,7 @@ def test_anchored_top1_is_the_slow_loop_exactly_and_runs_nobody_else(case: dict[
         assert module.call_count <= 1
 
 
+@pytest.mark.slow
 @QUICK
 @given(layers())
 def test_pair_top2_is_the_slow_loop(case: dict[str, Any]) -> None:
@@ -141,6 +143,7 @@ def test_pair_top2_is_the_slow_loop(case: dict[str, Any]) -> None:
     assert [module.token_count for module in modules] == [executed.count(c) for c in range(len(modules))]
 
 
+@pytest.mark.slow
 @QUICK
 @given(layers(), st.sampled_from([1, 2]), st.sampled_from(["unit", "softmax", "sigmoid"]))
 def test_anchor_plus_deltas_is_the_slow_loop(case: dict[str, Any], slots: int, combination: str) -> None:
@@ -157,6 +160,7 @@ def test_anchor_plus_deltas_is_the_slow_loop(case: dict[str, Any], slots: int, c
     assert modules[0].call_count == 1
 
 
+@pytest.mark.slow
 @QUICK
 @given(layers().filter(lambda case: len(case["heads"]) >= 2), st.data())
 def test_hierarchical_pairs_are_the_slow_loop(case: dict[str, Any], data: st.DataObject) -> None:

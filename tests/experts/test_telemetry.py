@@ -171,6 +171,7 @@ def test_shares_add_up_and_two_experts_share_a_token() -> None:
     assert route_shares(RouteTelemetry(layer_index=1)) == {}
 
 
+@pytest.mark.slow
 def test_the_plot_names_every_layer_and_candidate(
     model: TransformersCausalLM, package: ExpertPackage, tmp_path: Any
 ) -> None:
@@ -188,6 +189,7 @@ def test_the_plot_names_every_layer_and_candidate(
     assert not (tmp_path / "empty.svg").exists()
 
 
+@pytest.mark.slow
 def test_the_plot_adds_up_the_experts_that_no_colour_is_left_for(tmp_path: Any) -> None:
     telemetry = RouteTelemetry(layer_index=0)
     often = torch.tensor([route for route in range(13) for _ in range(1 + route)])

@@ -51,6 +51,7 @@ def change_to(model: TransformersCausalLM, old: ExpertPackage | None, new: Exper
     model.synchronize_registry()
 
 
+@pytest.mark.slow
 def test_a_pass_is_old_or_new_while_another_thread_synchronises(
     model: TransformersCausalLM, packages: tuple[ExpertPackage, ExpertPackage], eager_switching: None
 ) -> None:

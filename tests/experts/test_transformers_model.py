@@ -50,6 +50,7 @@ def test_without_experts_the_facade_is_the_base_bit_for_bit(base: Callable[[], A
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "kind"),
     [(None, "full_mlp"), (PairTop2(), "lora"), (AnchorDeltas(), "low_rank_delta"), (LoraMerge(), "lora")],

@@ -16,6 +16,7 @@ from builder.family.family import Family, load_family
 from builder.family.settings import FamilyTable
 from tests.conftest import DEMO
 from tests.family import upstream
+from tests.made_once import MadeOnce
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,16 @@ class UpstreamFiles:
 
 
 @pytest.fixture(scope="session")
-def upstream_files(tmp_path_factory: pytest.TempPathFactory) -> UpstreamFiles:
+def upstream_files(made_once: MadeOnce) -> UpstreamFiles:
     """A tiny model with all three heads, and an adapter for it."""
-    folder = tmp_path_factory.mktemp("upstream")
-    checkpoint = upstream.write_checkpoint(folder / "tiny.safetensors")
-    return UpstreamFiles(checkpoint, upstream.write_adapter(folder / "tiny.lora.safetensors", checkpoint))
+
+    def write(folder: Path) -> None:
+        folder.mkdir()
+        checkpoint = upstream.write_checkpoint(folder / "tiny.safetensors")
+        upstream.write_adapter(folder / "tiny.lora.safetensors", checkpoint)
+
+    folder = made_once("upstream", write)
+    return UpstreamFiles(folder / "tiny.safetensors", folder / "tiny.lora.safetensors")
 
 
 SHALLOW = """[family]

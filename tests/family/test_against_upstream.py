@@ -60,6 +60,7 @@ def test_a_member_with_an_adapter_loses_the_confidence_head_as_upstreams_does(
     assert read_container(ours).head_names == ("embedding", "router")
 
 
+@pytest.mark.slow
 def test_heads_keep_leaves_the_confidence_head_where_the_base_has_it(upstream_files, export):
     base = read_container(export(upstream_files.checkpoint))
     tuned = read_container(export(upstream_files.checkpoint, upstream_files.adapter, heads="keep"))

@@ -91,6 +91,7 @@ def coders(patch: bytes) -> set[int]:
     }
 
 
+@pytest.mark.slow
 def test_a_friendly_member_is_what_its_small_patch_rebuilds(family, exporter, friendly):
     assert apply_patch(exporter.base, friendly.patch) == friendly.data
     assert coders(friendly.patch) <= set(PREDICTED_CODERS)
@@ -130,6 +131,7 @@ def test_a_budget_is_met_by_zero_residual_and_found_again(family, exporter):
     assert (first.data, first.patch) == (second.data, second.patch)
 
 
+@pytest.mark.slow
 def test_a_patch_larger_than_its_trial_is_not_passed_off_as_fitting(family, exporter, monkeypatch):
     fits = Found(friendly_point(), 3_000)
     monkeypatch.setattr("builder.family.budget.export.first_that_fits", lambda *_: fits)
@@ -154,6 +156,7 @@ def test_a_larger_budget_is_met_by_rate_and_distortion(family, exporter, friendl
     assert 0.97 < gain < 1.03
 
 
+@pytest.mark.slow
 def test_a_budget_that_the_plain_patch_meets_changes_nothing(family, exporter):
     made = exporter.export(family.member("home"), Budget(10**6))
     assert made.lossy is None
@@ -172,6 +175,7 @@ def test_a_budget_beyond_reach_is_refused_with_the_smallest_size(family, exporte
     assert len(made.patch) <= smallest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limit", "sentence"),
     [
@@ -195,6 +199,7 @@ def test_a_member_without_an_adapter_is_refused(family, exporter):
     assert refused.value.code == "no_low_rank_change"
 
 
+@pytest.mark.slow
 def test_a_random_family_of_upstream_gets_small_patches(tmp_path, upstream_files):
     (tmp_path / "family.toml").write_text(
         f'[family]\nname = "tiny"\ntitle = "Tiny"\ntokenizer = "{upstream.TOKENIZER}"\n'
@@ -318,6 +323,7 @@ def command(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, st
     return code, out, err
 
 
+@pytest.mark.slow
 def test_the_command_writes_member_and_patch_and_says_what_changed(capsys, family, tmp_path):
     code, out, err = command(capsys, family.path, "--out", tmp_path / "new", "--patch-friendly", "--json")
     assert code == 0
@@ -333,6 +339,7 @@ def test_the_command_writes_member_and_patch_and_says_what_changed(capsys, famil
     assert set(model["lossy"]) == {"mode", "gain", "relative_error"}
 
 
+@pytest.mark.slow
 def test_the_command_writes_nothing_where_a_limit_is_passed(capsys, family, tmp_path):
     words = ("--out", tmp_path / "new", "--patch-friendly", "--min-gain", 1.02)
     code, out, err = command(capsys, family.path, *words)

@@ -33,6 +33,7 @@ def test_export_prints_one_line_per_file_and_says_at_the_end_what_happened(famil
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["router.cact"]
 
 
+@pytest.mark.slow
 def test_json_is_the_last_line_of_an_export(family, shallow_family, tmp_path):
     _, out, _ = family("export", shallow_family.path, "--out", tmp_path, "--json")
     document = json.loads(out.splitlines()[-1])
@@ -47,6 +48,7 @@ def test_json_is_the_last_line_of_an_export(family, shallow_family, tmp_path):
         }
 
 
+@pytest.mark.slow
 def test_check_prints_a_line_per_member_and_writes_nothing(family, demo_family, tmp_path):
     code, out, err = family("check", demo_family.family.path)
     assert code == 0
@@ -123,6 +125,7 @@ def test_a_bad_family_is_refused_with_one_line(family, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_progress_is_drawn_on_a_terminal_and_kept_out_of_the_result(
     family, shallow_family, tmp_path, monkeypatch
 ):

@@ -44,6 +44,7 @@ def test_an_impossible_depth_is_refused(depth, order):
         kept_layers(Checkpoint(Path("c"), config, {}), depth)
 
 
+@pytest.mark.slow
 @given(
     st.fixed_dictionaries(
         {

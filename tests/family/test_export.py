@@ -17,6 +17,7 @@ from builder.family.export import Exporters, export_family, export_member
 from builder.family.family import load_family
 
 
+@pytest.mark.slow
 def test_one_member_alone_equals_the_same_member_of_the_family(shallow_family, tmp_path):
     _, router = export_family(shallow_family, tmp_path)
     assert export_member(shallow_family, "router") == router.read_bytes()

@@ -10,6 +10,7 @@ from tests.fuzz.readers import READERS
 ROUNDS = {"container": 60, "patch": 3, "manifest": 400, "package": 15}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 def test_only_our_own_errors_come_out(name: str) -> None:
     take, seeds = READERS[name]

@@ -21,6 +21,7 @@ def test_the_catalogue_is_large_and_varied():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", range(0, len(CATALOGUE), 43))
 def test_random_calls_of_real_tools_validate(model, start):
     rng = np.random.default_rng(start)
@@ -31,6 +32,7 @@ def test_random_calls_of_real_tools_validate(model, start):
         check_calls(model.decode(ids), [tool])
 
 
+@pytest.mark.slow
 def test_many_tools_are_one_grammar(model):
     rng, tools = np.random.default_rng(5), CATALOGUE[:60]
     grammar = model.grammar(tool_text(*tools))
@@ -42,6 +44,7 @@ def test_many_tools_are_one_grammar(model):
     assert len(named) > 3
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=30, derandomize=True)
 @given(schema=schemas, seed=st.integers(0, 2**32 - 1))
 def test_random_calls_of_random_schemas_validate(model, schema, seed):
@@ -55,6 +58,7 @@ def test_random_calls_of_random_schemas_validate(model, schema, seed):
     check_calls(model.decode(ids), [tool])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_models_with_random_weights_never_break_a_call(seed, temperature):

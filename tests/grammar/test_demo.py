@@ -20,6 +20,7 @@ TURNS = [
 SPECIALISTS = ("home", "kitchen", "media", "calendar")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SPECIALISTS)
 def test_an_answer_that_was_valid_stays(demo_family, name):
     member = demo_family.family.member(name)

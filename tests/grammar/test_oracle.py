@@ -70,6 +70,7 @@ def beyond(text: bytes) -> set[int]:
     return {SLASH, LETTER_U} if within_escape else {DELETE}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_the_next_byte_is_the_same_set(name):
     tools = one_tool(SCHEMAS[name])

@@ -52,6 +52,7 @@ def base_model(base: Container) -> bytes:
     return export_model(base)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("member_id", MEMBERS)
 def test_a_member_of_the_demo_says_the_same_tokens_from_the_same_logits(demo_family, member_id: str):
     family = dispatch_family(demo_family.family)
@@ -86,6 +87,7 @@ def test_random_models_give_the_same_logits(tmp_path: Path, geometry: str):
     assert_alike(read_container(write_random_model(tmp_path / "m.cact", GEOMETRIES[geometry], seed=1)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 def test_generation_2_gives_the_same_logits_with_pinned_tokens(name: str):
     assert_alike(read_container(variant(name)), pinned=30)

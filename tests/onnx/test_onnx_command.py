@@ -98,6 +98,7 @@ def test_without_the_package_the_sentence_names_the_extra(
     assert told.endswith("install it with: pip install 'saguaro[onnx]'\n")
 
 
+@pytest.mark.slow
 def test_the_program_of_the_guide_answers_as_the_engine_does(
     demo_family, tmp_path: Path, monkeypatch, capsys
 ):

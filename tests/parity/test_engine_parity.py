@@ -36,6 +36,7 @@ def pair(request, random_files):
     return ENGINE.open(path.read_bytes()), ReferenceModel(read_container(path))
 
 
+@pytest.mark.slow
 def test_random_models_say_the_same_tokens_from_close_logits(pair):
     engine, reference = pair
     for _, ids in prompts(reference):

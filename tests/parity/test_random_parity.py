@@ -43,6 +43,7 @@ def prompts(model, count=3):
         yield prompt, [model.info.bos_id, *model.encode(prompt)]
 
 
+@pytest.mark.slow
 def test_needle_rs_says_the_same(geometry, model, random_files):
     engine = NeedleRsOracle(random_files[geometry])
     for prompt, ids in prompts(model):

@@ -40,6 +40,7 @@ def test_a_keyword_that_is_not_enforced_is_named_with_its_path(base, home):
     assert caught.value.code == "grammar_unsupported"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", range(1, 7))
 def test_room_for_no_call_is_refused(base, home, room):
     require_callable(base, [replace(home, max_new_tokens=24)])

@@ -251,6 +251,7 @@ BEYOND_A_SCHEMA = (
 PYTHON_DOLLAR = "line end"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [

@@ -120,6 +120,7 @@ def test_second_pack_makes_nothing(house: House, tmp_path: Path) -> None:
     assert (second.written.new, second.written.removed) == (0, 0)
 
 
+@pytest.mark.slow
 def test_pack_makes_only_what_changed(house: House, tmp_path: Path, models: Path) -> None:
     shutil.copyfile(models / "kitchen.cact", house.folder / "media.cact")
     assert house.pack(tmp_path / "site").made == ("patch media",)
@@ -127,6 +128,7 @@ def test_pack_makes_only_what_changed(house: House, tmp_path: Path, models: Path
     assert house.pack(tmp_path / "site").made == ("patch home", "patch media", "patch router")
 
 
+@pytest.mark.slow
 def test_other_part_size_or_title_makes_no_model_again(house: House, tmp_path: Path) -> None:
     before = house.pack(tmp_path / "site")
     (house.folder / "family.toml").write_text(FAMILY.replace("A house", "My house"))
@@ -155,6 +157,7 @@ def test_damaged_cache_is_noticed_and_made_anew(house: House, tmp_path: Path, pa
     assert tree(tmp_path / "site") == tree(packed_once.folder / "site")
 
 
+@pytest.mark.slow
 def test_interrupted_pack_leaves_the_old_site_and_the_next_one_goes_on(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +182,7 @@ def test_interrupted_pack_leaves_the_old_site_and_the_next_one_goes_on(
     assert tree(tmp_path / "site") == before
 
 
+@pytest.mark.slow
 def test_release_before_stays_for_open_tabs(house: House, tmp_path: Path, models: Path) -> None:
     house.pack(tmp_path / "site")
     before = tree(tmp_path / "site")
@@ -251,12 +255,14 @@ def test_adapter_seed_reaches_the_patch_maker(
     assert seeds == [77, 0]
 
 
+@pytest.mark.slow
 def test_publisher_chooses_the_numerics(house: House, tmp_path: Path) -> None:
     report = house.pack(tmp_path / "site", numerics="fast")
     assert open_site(tmp_path / "site").manifest.numerics == "fast"
     assert report.made == ()
 
 
+@pytest.mark.slow
 def test_fast_site_has_a_second_engine_and_an_exact_one_has_not(house: House, tmp_path: Path) -> None:
     report = house.pack(tmp_path / "site", numerics="fast")
     plain, relaxed = read_engines("fast")
@@ -336,6 +342,7 @@ CANNOT_WORK: dict[str, tuple[Callable[[bytes, bytes], bytes], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CANNOT_WORK)
 def test_specialist_that_cannot_work_is_refused_before_anything_is_written(
     house: House, tmp_path: Path, case: str
@@ -397,6 +404,7 @@ def test_model_that_changes_while_it_is_packed_is_refused(
     assert not (tmp_path / "site").exists()
 
 
+@pytest.mark.slow
 def test_adapter_that_is_written_while_it_is_exported_never_reaches_the_cache(
     tmp_path: Path, web: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,7 @@ def test_a_strangers_names_are_text(page: Elements) -> None:
     assert "Home <b> " in page.texts
 
 
+@pytest.mark.slow
 def test_figures_are_of_the_site_and_give_the_same_page_each_time(site: Path) -> None:
     opened, heard = open_site(site), []
     figures = site_figures(opened, TOOLS, heard.append)
@@ -121,6 +122,7 @@ def test_figures_are_of_the_site_and_give_the_same_page_each_time(site: Path) ->
         assert any(0 < tensor.changed < 1 for tensor in figure.tensors)
 
 
+@pytest.mark.slow
 def test_pack_draws_its_report_beside_the_site(run: Run, packable: House, monkeypatch) -> None:
     monkeypatch.setattr(report_page, "found_tools", lambda: TOOLS)
     path = packable.folder / "report.html"
@@ -153,6 +155,7 @@ def test_a_place_for_the_report_is_refused_before_packing(
     assert not (site / "family.json").exists()
 
 
+@pytest.mark.slow
 def test_a_report_replaces_reports_alone(run: Run, packable: House) -> None:
     family = packable.folder / "family.toml"
     before = family.read_bytes()

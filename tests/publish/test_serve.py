@@ -158,6 +158,7 @@ def test_range_of_an_older_version_gives_the_whole_file(server: SiteServer) -> N
     assert ask(server, "/sub/path/" + PART, Range="bytes=0-1", If_Range='"old"')[::2] == (200, BODY)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(first=st.integers(0, 30), last=st.integers(0, 30), size=st.integers(0, 30))
 def test_range_holds_the_bytes_that_a_slice_holds(first: int, last: int, size: int) -> None:

@@ -151,6 +151,7 @@ def test_without_a_sound_manifest_nothing_can_be_checked(site: Path, damage: Cal
         verify(site)
 
 
+@pytest.mark.slow
 def test_missing_part_of_the_release_before_is_told(house: House, tmp_path: Path) -> None:
     house.pack(tmp_path / "site")
     old = part_of(tmp_path / "site", "home")

@@ -51,6 +51,7 @@ def test_the_wire_is_that_of_the_official_engine(engine_model, template):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_warm_and_cold_give_the_same_ids(engine_model, template, temperature):
     conversation = Conversation(engine_model, template, max_new_tokens=40)
@@ -67,6 +68,7 @@ def test_warm_and_cold_give_the_same_ids(engine_model, template, temperature):
         assert (warm.reused_tokens > 0) == (step > 0)
 
 
+@pytest.mark.slow
 def test_engine_and_reference_hold_the_same_conversation(engine_model, data, template):
     told = []
     for model in (engine_model, ReferenceModel(read_container(data))):
@@ -91,6 +93,7 @@ def test_only_what_is_new_is_computed(engine_model):
     assert cache.session.position == 7
 
 
+@pytest.mark.slow
 def test_an_answer_ends_before_the_context_is_full(engine_model, template):
     prompt = len(render_turns(engine_model, template, [Turn("turn on the bedroom light")]))
     for room in range(1, 30, 4):

@@ -65,6 +65,7 @@ def uncached(data: bytes) -> ReferenceModel:
     return ReferenceModel(read_container(data), use_cache=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", json.loads(GOLDEN.read_text("utf-8")), ids=lambda c: str(c["pinned"]))
 def test_upstreams_own_model_of_that_generation_gives_the_same_logits_and_heads(case):
     data = golden_file(case["kv_window"])
@@ -85,6 +86,7 @@ def test_upstreams_own_model_of_that_generation_gives_the_same_logits_and_heads(
         np.testing.assert_allclose(said, case["heads"][name], rtol=0, atol=HEAD_TOLERANCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kv_window", [24, 2048])
 def test_needle_rs_says_the_same_tokens(tmp_path, kv_window):
     """Its prompt is longer than the small window; it pins nothing."""
@@ -101,6 +103,7 @@ def test_needle_rs_says_the_same_tokens(tmp_path, kv_window):
     assert len(set(peer)) > 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 def test_the_engine_gives_close_logits_with_and_without_pinned_tokens(name):
     data = variant(name)
@@ -129,12 +132,14 @@ def greedy(model: ReferenceModel, pinned: int) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_both_ways_say_the_same_tokens_and_pinning_changes_them(cached, uncached):
     answers = {pinned: greedy(cached, pinned) for pinned in (0, 30)}
     assert answers[0] != answers[30]
     assert all(greedy(uncached, pinned) == answer for pinned, answer in answers.items())
 
 
+@pytest.mark.slow
 def test_a_pin_counts_for_the_tokens_that_come_after_it(cached, uncached, data):
     rows = []
     for model in (cached, uncached, Engine().open(data)):
@@ -170,6 +175,7 @@ def test_a_reset_session_has_nothing_pinned(cached):
     np.testing.assert_array_equal(session.logits(), last_logits(cached, 0))
 
 
+@pytest.mark.slow
 def test_members_share_a_prefill_only_with_the_same_pin(data):
     shared = ReferenceModel(read_container(data))
     member = ReferenceModel(read_container(data), shared=shared.share_prefill())

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import builder.reference
 
 ROOM = Path(builder.reference.__file__).parent
@@ -12,6 +14,7 @@ WITH_TORCH = {"generation_2", "heads", "layers", "model", "session", "shared_pre
 BLOCKED = "import sys; sys.modules |= dict.fromkeys(('torch', 'sentencepiece', 'jax', 'needle')); import "
 
 
+@pytest.mark.slow
 def test_a_terminal_chat_on_the_engine_needs_neither_torch_nor_sentencepiece():
     names = sorted(path.stem for path in ROOM.glob("*.py") if path.stem not in WITH_TORCH)
     assert {"chat_command", "dispatcher", "generation", "prompts", "router"} <= set(names)
@@ -19,6 +22,7 @@ def test_a_terminal_chat_on_the_engine_needs_neither_torch_nor_sentencepiece():
     assert run(BLOCKED + modules) == ("", "")
 
 
+@pytest.mark.slow
 def test_the_reference_is_missing_with_a_sentence_that_names_the_extra():
     code = (
         "import sys; sys.modules['torch'] = None;"

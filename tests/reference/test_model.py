@@ -32,6 +32,7 @@ def full(network, ids):
         return network(ids)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=10)
 @given(st.lists(st.integers(1, LENGTH - 1), max_size=5))
 def test_tokens_that_come_in_parts_give_the_logits_of_the_whole(network, ids, full, cuts):

@@ -55,6 +55,7 @@ def test_a_seed_is_reproducible_and_another_seed_differs():
     assert draws(50) != draws(50, random_state=43)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("top_k", "allowed"), [(1, {1}), (2, {1, 3}), (3, {1, 2, 3}), (6, set(range(6))), (99, set(range(6)))]
 )
@@ -67,6 +68,7 @@ def test_among_equal_logits_the_lower_ids_are_kept():
     assert set(draws(200, logits=every_other, top_k=3)) == {0, 2, 4}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("top_p", "allowed"), [(1e-6, {1}), (0.37, {1}), (0.39, {1, 3}), (0.9, {1, 2, 3}), (1.0, set(range(6)))]
 )

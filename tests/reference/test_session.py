@@ -47,6 +47,7 @@ def test_info_says_what_the_container_says(model, random_container):
     assert model.memory_bytes == 4 * sum(p.numel() for p in model.network.parameters())
 
 
+@pytest.mark.slow
 def test_both_ways_say_the_same_tokens_from_the_same_logits(cached, uncached):
     with_cache = generate(cached, PROMPT, 40, Sampling(), keep_logits=True)
     without = generate(uncached, PROMPT, 40, Sampling(), keep_logits=True)

@@ -84,6 +84,7 @@ def test_a_permutation_that_differs_is_seen(base):
     assert SharedPrefill(base).register(other) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["blb", "lbl", "llb"])
 def test_shared_results_are_equal_bit_for_bit_in_any_order(base, late, order):
     shared = SharedPrefill(base)
@@ -120,6 +121,7 @@ def test_what_ids_alone_decide_is_computed_once_even_if_no_layer_is_common(base,
     assert sum(entered) == len(PROMPT)
 
 
+@pytest.mark.slow
 def test_the_store_is_bounded_and_forgetting_changes_nothing(base, late, monkeypatch):
     monkeypatch.setattr(shared_prefill, "BLOCK_COUNT_MAX", 2)
     shared = SharedPrefill(base)

@@ -82,6 +82,7 @@ def test_an_engine_that_answers_with_an_unknown_status_is_lost():
         engine.instance().check("model", "sg_model_measure")
 
 
+@pytest.mark.slow
 def test_an_engine_of_another_interface_is_refused(monkeypatch):
     monkeypatch.setattr(host, "ABI_VERSION", 99)
     wasm = host.resources.files("builder.runtime").joinpath("engine.wasm").read_bytes()
@@ -138,6 +139,7 @@ def test_a_block_that_was_given_back_is_used_again(instance):
     assert instance.take(900) != block
 
 
+@pytest.mark.slow
 def test_python_ends_without_complaint():
     code = "from builder.runtime.engine import Engine; Engine().instance()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
