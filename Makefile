@@ -5,8 +5,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PORT   ?= 8000
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
-# One process a core; a file's tests stay together, so that its fixtures are made once.
-SPREAD := -n auto --dist loadfile
+# One process a core; a file's tests stay together, so that its fixtures are made once. The files' order is
+# that of tests/conftest.py: the longest first.
+SPREAD := -n auto --dist loadfile --no-loadscope-reorder
 ENGINE_SOURCES := $(wildcard engine/*.py engine/include/*.h engine/src/*.[ch] engine/wasm/*.c)
 ENGINE := builder/runtime/engine.wasm
 

@@ -31,8 +31,22 @@ settings.register_profile(
 )
 settings.load_profile("repeatable")
 
-ROOT = Path(__file__).parent.parent
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
 DEMO = ROOT / "examples" / "demo"
+LONGEST = (
+    *("parity/test_demo_parity.py", "web/test_life_cycle.py", "web/test_bad_input.py"),
+    *("parity/test_engine_parity.py", "web/test_visits.py", "parity/test_random_parity.py"),
+    *("reference/test_chat_command.py", "engine/test_builds.py", "experts/test_compile.py"),
+    *("publish/test_wheel.py", "web/test_parity.py", "experts/test_atomicity.py", "cact/test_hostile.py"),
+    *("delta/test_native.py", "family/test_against_upstream.py", "engine/test_depth.py"),
+)
+"""The files that take over 15 s. They go first: begun at the end, one would keep one process busy alone."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {TESTS / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))
 
 
 @dataclass(frozen=True)

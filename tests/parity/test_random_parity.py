@@ -34,7 +34,7 @@ def model(geometry, random_files):
     return ReferenceModel(read_container(random_files[geometry]))
 
 
-def prompts(model, count=3):
+def prompts(model, count=2):
     """Prompts of about 40 tokens made of common words, in the form that needle-rs can render."""
     rng = np.random.default_rng(5)
     for _ in range(count):
