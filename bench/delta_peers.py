@@ -30,9 +30,6 @@ from builder.cact.layout import Kind
 from builder.cact.reader import read_container
 from builder.delta import apply_patch, make_patch
 
-ZSTD_WINDOW_LOG = 27
-"""128 MiB: base and target of the full-size family fit."""
-
 XDELTA3 = ("xdelta3", "-f", "-B", "134217728")
 
 Call = Callable[[bytes, bytes], bytes]
@@ -103,21 +100,13 @@ def _module(name: str) -> Any:
     return importlib.import_module(name)
 
 
-def _zstd(level: int, base: bytes, target: bytes) -> bytes:
-    zstandard = _module("zstandard")
-    dictionary = zstandard.ZstdCompressionDict(base, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
-    parameters = zstandard.ZstdCompressionParameters.from_level(
-        level, window_log=ZSTD_WINDOW_LOG, enable_ldm=True, source_size=len(target)
+def _zstd(level: int) -> Program:
+    words = ("zstd", "-q", "-f", "--ultra", f"-{level}")
+    return Program(
+        lambda base, target, patch: [*words, f"--patch-from={base}", target, "-o", patch],
+        lambda base, patch, target: [*words[:3], "-d", f"--patch-from={base}", patch, "-o", target],
+        f"zstd --ultra -{level} --patch-from, program",
     )
-    compressor = zstandard.ZstdCompressor(dict_data=dictionary, compression_params=parameters)
-    return bytes(compressor.compress(target))
-
-
-def _unzstd(base: bytes, patch: bytes) -> bytes:
-    zstandard = _module("zstandard")
-    dictionary = zstandard.ZstdCompressionDict(base, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
-    decompressor = zstandard.ZstdDecompressor(dict_data=dictionary, max_window_size=2**ZSTD_WINDOW_LOG)
-    return bytes(decompressor.decompress(patch, max_output_size=2 * len(base) + 2**20))
 
 
 def _saguaro(effort: int, adapter_seed: int = 0) -> Tool:
@@ -126,11 +115,6 @@ def _saguaro(effort: int, adapter_seed: int = 0) -> Tool:
         apply_patch,
         f"effort {effort}" + (", start of the adapter unknown" if adapter_seed else ""),
     )
-
-
-def _zstd_tool(level: int) -> Tool:
-    about = f"zstd -{level}, base as raw dictionary (as --patch-from), window 2^{ZSTD_WINDOW_LOG}, zstandard"
-    return Tool(lambda base, target: _zstd(level, base, target), _unzstd, about, package="zstandard")
 
 
 TOOLS: dict[str, Tool | Program] = {
@@ -158,8 +142,8 @@ TOOLS: dict[str, Tool | Program] = {
         "HDiffPatch with LZMA2, hdiffpatch",
         package="hdiffpatch",
     ),
-    "zstd-19": _zstd_tool(19),
-    "zstd-22": _zstd_tool(22),
+    "zstd-19": _zstd(19),
+    "zstd-22": _zstd(22),
     "xdelta3": Program(
         lambda base, target, patch: [*XDELTA3, "-e", "-9", "-S", "lzma", "-s", base, target, patch],
         lambda base, patch, target: [*XDELTA3, "-d", "-s", base, patch, target],

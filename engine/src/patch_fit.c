@@ -227,8 +227,8 @@ void sg_fit_run(struct sg_fit *fit, const struct sg_fit_input *input) {
     choose_widths(&run);
     set_noise(&run, NOISE_ROUGH);
     measure_information(&run);
-    for (uint32_t pass = 0; pass < 2 * input->effort; pass++) {
-        if (pass == input->effort)
+    for (uint32_t pass = 0; pass + 1 < 2 * input->effort; pass++) {
+        if (pass + 1 == input->effort)
             set_noise(&run, NOISE_FINE);
         sg_fit_likelihood_pass(&run, 1);
         if (!run.q_is_known)
