@@ -251,7 +251,7 @@ def test_storage_that_is_denied_is_replaced_by_memory(visit) -> None:
     assert "lets the page store nothing" in chat.page.inner_text("[data-topic=storage]")
     chat.ask(QUESTION[0])
     assert chat.note().startswith("Home answered")
-    assert "in this tab’s memory" in chat.page.inner_text("#device-sum")
+    chat.wait_for_words("#device-sum", "in this tab’s memory")
     chat.page.click("#download-all")
     chat.wait_for_state("media", "stored")
 

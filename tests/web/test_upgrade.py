@@ -111,7 +111,7 @@ def test_who_comes_back_downloads_the_upgrade_alone(visit, move: Move) -> None:
     router = manifest.router.delivery
     chat = visitor.open_chat()
     cost = f"{(upgrade.delivery.bytes + router.bytes) / 1e3:.0f} KB"
-    assert f"Your first message downloads {cost}" in chat.words("#welcome-cost")
+    chat.wait_for_words("#welcome-cost", f"Your first message downloads {cost}")
     chat.page.close()
     again = visitor.embed()
     after = exact(again.respond(TURNS, trace=True))

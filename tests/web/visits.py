@@ -129,6 +129,10 @@ class Chat:
         """What stands there, spaces that must not break as spaces."""
         return self.page.inner_text(selector).replace("\xa0", " ")
 
+    def wait_for_words(self, selector: str, words: str) -> None:
+        """Until they stand there: what shows the family's state is brought up to date once per frame."""
+        self.page.wait_for_selector(f'{selector}:has-text("{words}")')
+
     def wait_for_state(self, member: str, state: str) -> None:
         """Until the panel says so."""
         self.page.wait_for_selector(f'.member[data-id="{member}"][data-state="{state}"]')
