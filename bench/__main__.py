@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-BENCHES = ("pack", "delta", "engine", "web", "experts")
+BENCHES = ("pack", "delta", "engine", "grammar", "web", "experts")
 
 
 def main() -> int:

@@ -74,9 +74,11 @@ def engine_seconds(model: EngineModel, ids: list[int], new_tokens: int) -> tuple
     session = model.session(len(ids) + new_tokens)
     started = time.process_time()
     session.append(ids)
+    session.logits()
     prefilled = time.process_time()
     for i in range(new_tokens):
         session.append([ids[i % len(ids)]])
+        session.logits()
     return prefilled - started, time.process_time() - started
 
 

@@ -35,6 +35,7 @@ export async function openEngine(engine, model, numerics, capacity) {
     append(ids) {
       new Uint32Array(e.memory.buffer, room, ids.length).set(ids);
       check(e.sg_session_append(session, room, ids.length, desk + 8));
+      check(e.sg_session_logits(session, desk, desk + 8)); // computed when they are asked for
     },
   };
 }

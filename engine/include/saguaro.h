@@ -191,9 +191,9 @@ uint32_t sg_session_position(const struct sg_session *session);
 size_t sg_session_cache_bytes(const struct sg_session *session);
 /* Appends tokens; afterwards the logits are those of the last one. All or nothing: on failure the session is unchanged. */
 int sg_session_append(struct sg_session *session, const uint32_t *ids, size_t id_count, struct sg_error *error);
-/* (logit_count,) f32; valid until the next append, score, rewind or reset. BAD_STATE before the first append. Each
- * NaN, which only overflow can make, has the bits 0x7fc00000. */
-int sg_session_logits(const struct sg_session *session, const float **logits, struct sg_error *error);
+/* (logit_count,) f32, computed when they are first asked for; valid until the next append, score, rewind or reset.
+ * BAD_STATE before the first append. Each NaN, which only overflow can make, has the bits 0x7fc00000. */
+int sg_session_logits(struct sg_session *session, const float **logits, struct sg_error *error);
 /* Sum over the ids of log p(id | all before), natural logarithm, as if appended; the session is as before afterwards. */
 int sg_session_score(struct sg_session *session, const uint32_t *ids, size_t id_count, double *log_probability,
                      struct sg_error *error);
@@ -223,7 +223,7 @@ struct sg_sampling {
     uint32_t reserved;
     uint64_t random_state; /* in and out; PCG32 stream, see docs/numerics.md */
 };
-int sg_session_sample(const struct sg_session *session, struct sg_sampling *sampling, uint32_t *id,
+int sg_session_sample(struct sg_session *session, struct sg_sampling *sampling, uint32_t *id,
                       struct sg_error *error);
 
 /* ---- Grammar: one answer, held to the declared tools from `<tool_call>` to `</tool_call>` (docs/grammar.md) ---- */
@@ -244,7 +244,7 @@ int sg_grammar_accept(struct sg_grammar *grammar, uint32_t id, struct sg_error *
 void sg_grammar_allowed(struct sg_grammar *grammar, uint32_t room_tokens, const uint32_t **words);
 /* `sg_session_sample` among these ids; does not accept the id. BAD_STATE if there is none, which a room that shrinks by
  * one with each id never makes. */
-int sg_session_sample_allowed(const struct sg_session *session, struct sg_grammar *grammar, uint32_t room_tokens,
+int sg_session_sample_allowed(struct sg_session *session, struct sg_grammar *grammar, uint32_t room_tokens,
                               struct sg_sampling *sampling, uint32_t *id, struct sg_error *error);
 
 #endif

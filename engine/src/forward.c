@@ -90,17 +90,24 @@ void sg_forward(struct sg_session *session, const uint32_t *ids, uint32_t count)
     session->now.position += count;
 }
 
-void sg_forward_logits(struct sg_session *session, uint32_t t) {
-    const struct sg_model *model = session->model;
-    const size_t d = model->geometry.d_model;
-    float *mean = session->work.change;
-    struct sg_fixed *operand = &session->work.operand;
-    sg_lanes_mean(session, t, mean);
-    sg_normalise(mean, d, model->final_norm, mean, d);
-    sg_fixed_begin(operand, d, 1);
-    sg_fixed_put(operand, 0, mean, d);
-    const uint32_t logit_count = model->geometry.logit_count;
-    sg_product(&model->embedding, 0, logit_count, operand, session->now.logits, logit_count);
-    for (uint32_t i = 0; i < logit_count; i++) session->now.logits[i] = sg_settle_nan(session->now.logits[i]);
-    session->now.has_logits = 1;
+void sg_forward_last(const struct sg_session *session, uint32_t t, float *last) {
+    const size_t d = session->model->geometry.d_model;
+    sg_lanes_mean(session, t, last);
+    sg_normalise(last, d, session->model->final_norm, last, d);
+}
+
+void sg_logits_begin(struct sg_session *session, const float *last, uint32_t count) {
+    const size_t d = session->model->geometry.d_model;
+    sg_fixed_begin(&session->work.operand, d, count);
+    for (uint32_t t = 0; t < count; t++) sg_fixed_put(&session->work.operand, t, last + t * d, d);
+}
+
+void sg_logits_put(struct sg_session *session, uint32_t first_row, uint32_t row_count, float *logits) {
+    const size_t stride = session->model->geometry.logit_count;
+    const struct sg_fixed *operand = &session->work.operand;
+    sg_product(&session->model->embedding, first_row, row_count, operand, logits + first_row, stride);
+    for (uint32_t t = 0; t < operand->token_count; t++) {
+        float *row = logits + t * stride + first_row;
+        for (uint32_t i = 0; i < row_count; i++) row[i] = sg_settle_nan(row[i]);
+    }
 }

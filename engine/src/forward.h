@@ -7,8 +7,13 @@
 /* Runs `count` tokens (at most session->block_tokens, all below the vocabulary, room checked) through all layers. The
  * lanes after the last layer stay in `work.streams`. */
 void sg_forward(struct sg_session *session, const uint32_t *ids, uint32_t count);
-/* Logits of the block's t-th token, into `session->now.logits`. */
-void sg_forward_logits(struct sg_session *session, uint32_t t);
+/* What the logits of the block's t-th token are made of: (D,). */
+void sg_forward_last(const struct sg_session *session, uint32_t t, float *last);
+
+/* Logits of `count` tokens, given what they are made of, `last` (count, D); then row by row of the embedding, as far as
+ * they are wanted: `logits` is (count, logit_count). */
+void sg_logits_begin(struct sg_session *session, const float *last, uint32_t count);
+void sg_logits_put(struct sg_session *session, uint32_t first_row, uint32_t row_count, float *logits);
 
 /* Parts of a layer, each in its own file. `count` tokens each. */
 /* attention.c: hidden += gate * norm(attention(norm(hidden))) */

@@ -293,6 +293,8 @@ void sg_grammar_find_spellers(struct sg_grammar *grammar);
 uint32_t sg_finish_cost(struct sg_grammar *grammar, const struct sg_place *place);
 /* Whether the id may come next if `room` more ids may be kept, this one included. */
 bool sg_grammar_takes(struct sg_grammar *grammar, uint32_t id, uint32_t room);
+/* Whether nearly every id may come next, as in free text and where a string is open. */
+bool sg_grammar_is_open(const struct sg_grammar *grammar);
 /* Fills `grammar->allowed`; returns how many ids it holds. */
 uint32_t sg_grammar_fill(struct sg_grammar *grammar, uint32_t room);
 

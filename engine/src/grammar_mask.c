@@ -224,6 +224,11 @@ static uint32_t fill_text(struct sg_grammar *grammar, uint32_t room) {
     return count;
 }
 
+bool sg_grammar_is_open(const struct sg_grammar *grammar) {
+    struct sg_bytes first;
+    return !grammar->is_calling || !sg_place_expects(grammar, grammar->now, &first);
+}
+
 uint32_t sg_grammar_fill(struct sg_grammar *grammar, uint32_t room) {
     memset(grammar->allowed, 0, (grammar->info.logit_count + 31) / 32 * sizeof *grammar->allowed);
     if (room == 0) return 0;

@@ -55,7 +55,7 @@ struct ranking {
 };
 
 static struct ranking rank(const struct sg_session *session, const struct candidates *candidates) {
-    struct ranking ranking = {session->now.logits, session->work.ranking, 0};
+    struct ranking ranking = {session->work.logits, session->work.ranking, 0};
     for (uint32_t i = 0; i < candidates->id_count; i++) {
         if (may_draw(candidates, i)) ranking.heap[ranking.count++] = i;
     }
@@ -80,9 +80,13 @@ static uint32_t candidate(const struct ranking *ranking, uint32_t total, uint32_
 
 static uint32_t draw(const struct sg_session *session, const struct candidates *candidates,
                      struct sg_sampling *sampling) {
-    const float *logits = session->now.logits;
+    const float *logits = session->work.logits;
     struct ranking ranking = rank(session, candidates);
     const uint32_t total = ranking.count;
+    if (total == 1) { /* whose logit nobody needs; the random state moves as with every draw */
+        next_bits(&sampling->random_state);
+        return ranking.heap[0];
+    }
     const uint32_t kept = sampling->top_k && sampling->top_k < total ? sampling->top_k : total;
     const double temperature = (double)sampling->temperature;
     const double top = (double)logits[ranking.heap[0]];
@@ -108,7 +112,7 @@ static uint32_t draw(const struct sg_session *session, const struct candidates *
 }
 
 static int check_sampling(const struct sg_session *session, const struct sg_sampling *sampling, struct sg_error *error) {
-    if (!session->now.has_logits) return sg_fail(error, SG_STATUS_BAD_STATE, "session.logits", 0, 0, 1);
+    if (!session->now.position) return sg_fail(error, SG_STATUS_BAD_STATE, "session.logits", 0, 0, 1);
     if (!(sampling->temperature >= 0.0f) || sampling->temperature > 1e6f) {
         return sg_fail(error, SG_STATUS_BAD_ARGUMENT, "sampling.temperature", 0,
                        sg_bits_of_float(sampling->temperature), 0);
@@ -121,35 +125,41 @@ static int check_sampling(const struct sg_session *session, const struct sg_samp
 
 static uint32_t choose(const struct sg_session *session, const struct candidates *candidates,
                        struct sg_sampling *sampling) {
-    if (sampling->temperature == 0.0f) return greedy(session->now.logits, candidates);
+    if (sampling->temperature == 0.0f) return greedy(session->work.logits, candidates);
     return draw(session, candidates, sampling);
 }
 
-int sg_session_sample(const struct sg_session *session, struct sg_sampling *sampling, uint32_t *id,
+int sg_session_sample(struct sg_session *session, struct sg_sampling *sampling, uint32_t *id,
                       struct sg_error *error) {
     const struct candidates all = {NULL, session->model->geometry.logit_count};
     *id = 0;
     const int status = check_sampling(session, sampling, error);
-    if (status == SG_STATUS_OK) *id = choose(session, &all, sampling);
-    return status;
+    if (status != SG_STATUS_OK) return status;
+    sg_session_form_logits(session, NULL);
+    *id = choose(session, &all, sampling);
+    return SG_STATUS_OK;
 }
 
-int sg_session_sample_allowed(const struct sg_session *session, struct sg_grammar *grammar, uint32_t room_tokens,
+int sg_session_sample_allowed(struct sg_session *session, struct sg_grammar *grammar, uint32_t room_tokens,
                               struct sg_sampling *sampling, uint32_t *id, struct sg_error *error) {
-    const struct candidates all = {NULL, session->model->geometry.logit_count};
+    const uint32_t logit_count = session->model->geometry.logit_count;
     *id = 0;
     const int status = check_sampling(session, sampling, error);
     if (status != SG_STATUS_OK) return status;
     if (grammar->model != session->model) return sg_fail(error, SG_STATUS_BAD_ARGUMENT, "grammar.model", 0, 0, 0);
-    if (sampling->temperature == 0.0f) { /* a trained model's first choice nearly always fits */
-        *id = greedy(session->now.logits, &all);
+    if (sampling->temperature == 0.0f && sg_grammar_is_open(grammar)) { /* the first choice nearly always fits */
+        const struct candidates all = {NULL, logit_count};
+        sg_session_form_logits(session, NULL);
+        *id = greedy(session->work.logits, &all);
         if (sg_grammar_takes(grammar, *id, room_tokens)) return SG_STATUS_OK;
     }
-    if (sg_grammar_fill(grammar, room_tokens) == 0) {
+    const uint32_t count = sg_grammar_fill(grammar, room_tokens);
+    if (count == 0) {
         *id = 0;
         return sg_fail(error, SG_STATUS_BAD_STATE, "grammar.room", 0, room_tokens, 1);
     }
-    const struct candidates allowed = {grammar->allowed, all.id_count};
+    const struct candidates allowed = {grammar->allowed, logit_count};
+    if (count > 1) sg_session_form_logits(session, count > logit_count / 2 ? NULL : grammar->allowed);
     *id = choose(session, &allowed, sampling);
     return SG_STATUS_OK;
 }

@@ -3,6 +3,8 @@
 #include "forward.h"
 #include "math.h"
 
+#define ROWS_TOGETHER 4u /* of a product with one token: fewer take no less time */
+
 static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 static float *take_floats(struct sg_arena *arena, uint64_t count) {
@@ -31,7 +33,7 @@ static uint64_t engram_count(const struct sg_model *model) {
 static void lay_out_state(const struct sg_model *model, struct sg_state *state, struct sg_arena *arena) {
     state->raw = take_floats(arena, raw_count(model));
     state->engram_values = take_floats(arena, engram_count(model));
-    state->logits = take_floats(arena, model->geometry.logit_count);
+    state->last = take_floats(arena, model->geometry.d_model);
 }
 
 static void lay_out_cache(const struct sg_model *model, uint32_t capacity, uint32_t numerics, struct sg_cache *cache,
@@ -70,7 +72,7 @@ static void lay_out_work(const struct sg_model *model, uint64_t block, struct sg
     const struct sg_geometry *g = &model->geometry;
     const uint64_t d = g->d_model, lanes = g->lane_count, half = g->qk_head_dim / 2;
     const uint64_t widest = most(most(model->q_dim, model->k_dim), model->v_dim);
-    work->streams = take_floats(arena, block * lanes * d);
+    work->streams = take_floats(arena, most(block * lanes * d, g->logit_count));
     work->flat = take_fixed(arena, block, lanes * d);
     work->input = take_floats(arena, block * d);
     work->hidden = take_floats(arena, block * d);
@@ -95,6 +97,7 @@ static void lay_out_work(const struct sg_model *model, uint64_t block, struct sg
     work->lane_out = take_floats(arena, block * lanes);
     work->lane_mix = take_floats(arena, block * lanes * lanes);
     work->ids = sg_arena_take(arena, model->order_max - 1 + block, sizeof *work->ids);
+    work->logits = take_floats(arena, g->logit_count);
     work->ranking = sg_arena_take(arena, g->logit_count, sizeof *work->ranking);
 }
 
@@ -158,19 +161,17 @@ int sg_session_pin(struct sg_session *session, uint32_t token_count, struct sg_e
 
 static void copy_state(const struct sg_model *model, struct sg_state *to, const struct sg_state *from) {
     to->position = from->position;
-    to->has_logits = from->has_logits;
     to->pinned = from->pinned;
     memcpy(to->recent_ids, from->recent_ids, sizeof to->recent_ids);
     memcpy(to->raw, from->raw, (size_t)raw_count(model) * sizeof *to->raw);
     memcpy(to->engram_values, from->engram_values, (size_t)engram_count(model) * sizeof *to->engram_values);
-    memcpy(to->logits, from->logits, model->geometry.logit_count * sizeof *to->logits);
+    memcpy(to->last, from->last, model->geometry.d_model * sizeof *to->last);
 }
 
 void sg_session_reset(struct sg_session *session) {
     struct sg_state *now = &session->now;
     session->has_mark = 0;
     now->position = 0;
-    now->has_logits = 0;
     now->pinned = 0;
     memset(now->recent_ids, 0, sizeof now->recent_ids);
     memset(now->raw, 0, (size_t)raw_count(session->model) * sizeof *now->raw);
@@ -204,15 +205,36 @@ int sg_session_append(struct sg_session *session, const uint32_t *ids, size_t id
         const uint32_t count = block_of(session, id_count - i);
         sg_forward(session, ids + i, count);
         i += count;
-        if (i == id_count) sg_forward_logits(session, count - 1);
+        if (i == id_count) sg_forward_last(session, count - 1, session->now.last);
+        session->has_logits = 0;
     }
     return SG_STATUS_OK;
 }
 
-int sg_session_logits(const struct sg_session *session, const float **logits, struct sg_error *error) {
+/* Whether one of the rows of a block is wanted; blocks do not cross words. */
+static bool is_wanted(const uint32_t *words, uint32_t row, uint32_t logit_count) {
+    return row < logit_count && (!words || (words[row / 32] >> row % 32 & ((1u << ROWS_TOGETHER) - 1)) != 0);
+}
+
+void sg_session_form_logits(struct sg_session *session, const uint32_t *words) {
+    const uint32_t logit_count = session->model->geometry.logit_count;
+    if (session->has_logits) return;
+    session->has_logits = !words;
+    sg_logits_begin(session, session->now.last, 1);
+    for (uint32_t row = 0, end; row < logit_count; row = end) {
+        end = row + ROWS_TOGETHER;
+        if (!is_wanted(words, row, logit_count)) continue;
+        while (is_wanted(words, end, logit_count)) end += ROWS_TOGETHER;
+        if (end > logit_count) end = logit_count;
+        sg_logits_put(session, row, end - row, session->work.logits);
+    }
+}
+
+int sg_session_logits(struct sg_session *session, const float **logits, struct sg_error *error) {
     *logits = NULL;
-    if (!session->now.has_logits) return sg_fail(error, SG_STATUS_BAD_STATE, "session.logits", 0, 0, 1);
-    *logits = session->now.logits;
+    if (!session->now.position) return sg_fail(error, SG_STATUS_BAD_STATE, "session.logits", 0, 0, 1);
+    sg_session_form_logits(session, NULL);
+    *logits = session->work.logits;
     return SG_STATUS_OK;
 }
 
@@ -225,24 +247,38 @@ static double log_softmax(const float *logits, uint32_t logit_count, uint32_t id
     return (double)logits[id] - (double)top - sg_log(sum);
 }
 
+/* Adds ln p(ids[t]) after the block's t-th token, one after the other. The block's lanes make way for the logits. */
+static void score_block(struct sg_session *session, const uint32_t *ids, uint32_t count, double *sum) {
+    const struct sg_geometry *g = &session->model->geometry;
+    const uint32_t together = 1;
+    float *last = session->work.input, *logits = session->work.streams;
+    for (uint32_t t = 0; t < count; t++) sg_forward_last(session, t, last + (size_t)t * g->d_model);
+    for (uint32_t t = 0; t < count; t++) {
+        const uint32_t left = count - t, place = t % together;
+        if (place == 0) {
+            sg_logits_begin(session, last + (size_t)t * g->d_model, left < together ? left : together);
+            sg_logits_put(session, 0, g->logit_count, logits);
+        }
+        *sum += log_softmax(logits + (size_t)place * g->logit_count, g->logit_count, ids[t]);
+    }
+}
+
 int sg_session_score(struct sg_session *session, const uint32_t *ids, size_t id_count, double *log_probability,
                      struct sg_error *error) {
     const struct sg_model *model = session->model;
     const uint32_t logit_count = model->geometry.logit_count;
     *log_probability = 0.0;
-    if (!session->now.has_logits) return sg_fail(error, SG_STATUS_BAD_STATE, "session.logits", 0, 0, 1);
+    if (!session->now.position) return sg_fail(error, SG_STATUS_BAD_STATE, "session.logits", 0, 0, 1);
     const int status = check_ids(session, ids, id_count, logit_count, error);
     if (status != SG_STATUS_OK || id_count == 0) return status;
+    sg_session_form_logits(session, NULL);
+    double sum = log_softmax(session->work.logits, logit_count, ids[0]);
     copy_state(model, &session->kept, &session->now);
     session->is_rehearsing = 1;
-    double sum = log_softmax(session->now.logits, logit_count, ids[0]);
     for (size_t i = 0; i + 1 < id_count;) { /* the last id is only looked up, not run */
         const uint32_t count = block_of(session, id_count - 1 - i);
         sg_forward(session, ids + i, count);
-        for (uint32_t t = 0; t < count; t++) {
-            sg_forward_logits(session, t);
-            sum += log_softmax(session->now.logits, logit_count, ids[i + t + 1]);
-        }
+        score_block(session, ids + i + 1, count, &sum);
         i += count;
     }
     session->is_rehearsing = 0;
@@ -262,6 +298,7 @@ int sg_session_mark(struct sg_session *session, struct sg_error *error) {
 int sg_session_rewind(struct sg_session *session, struct sg_error *error) {
     if (!session->has_mark) return sg_fail(error, SG_STATUS_BAD_STATE, "session.mark", 0, 0, 1);
     copy_state(session->model, &session->now, &session->mark);
+    session->has_logits = 0;
     sg_heads_rewind(session);
     return SG_STATUS_OK;
 }

@@ -13,19 +13,18 @@
 /* All that a mark must keep. Keys and values are not in it: positions before a mark are never written again. */
 struct sg_state {
     uint32_t position;
-    uint32_t has_logits;
     uint32_t pinned; /* positions below stay visible behind the KV window */
     uint32_t recent_ids[SG_ORDER_MAX - 1]; /* the newest first; 0 before the start */
     float *raw;                            /* (L, R, q_dim + k_dim + v_dim) projections before the taps, oldest first */
     float *engram_values;                  /* (sites, reach, D) values before the taps, oldest first */
-    float *logits;                         /* (logit_count,) */
+    float *last; /* (D,) what the logits of the last token are made of */
 };
 
 /* Buffers for one block; each holds up to B tokens. Those named "padded" have rows of whole groups. */
 struct sg_work {
-    float *streams;    /* (B, N, D) */
+    float *streams;    /* (B, N, D); for a score then logits of as many tokens as fit, one at least */
     struct sg_fixed flat; /* (B, N D) unit-rms streams */
-    float *input;      /* (B, D) what the layer reads from its lanes */
+    float *input;      /* (B, D) what the layer reads from its lanes; for a score then what the logits are made of */
     float *hidden;     /* (B, D) the layer's own residual stream */
     struct sg_fixed operand; /* (B, max(D, H V, E)) of the next product */
     float *row;        /* (max(N D, H V, E + padded row of a table, padded D),) one token on its way to fixed point */
@@ -45,6 +44,7 @@ struct sg_work {
     float *sines;      /* (B, Q / 2) */
     float *lane_in, *lane_out, *lane_mix; /* (B, N), (B, N), (B, N N) */
     uint32_t *ids;     /* (order_max - 1 + B,) oldest first */
+    float *logits;     /* (logit_count,) of the last token */
     uint32_t *ranking; /* (logit_count,) for sampling */
 };
 
@@ -64,6 +64,7 @@ struct sg_session {
     uint32_t capacity;
     uint32_t block_tokens; /* B */
     uint32_t has_mark;
+    uint32_t has_logits;    /* those of the last token are all there */
     uint32_t is_rehearsing; /* tokens of a score: they leave nothing behind, and heads do not hear them */
     uint32_t numerics;      /* enum sg_numerics */
     struct sg_cache cache;
@@ -71,6 +72,9 @@ struct sg_session {
     struct sg_listener listeners[SG_HEAD_ROUTER + 1]; /* by their code in the manifest */
     struct sg_work work;
 };
+
+/* session.c: sees to it that `work.logits` holds the last token's: all, or at least those of the ids in `words`. */
+void sg_session_form_logits(struct sg_session *session, const uint32_t *words);
 
 #define SG_KEY_BLOCK 16u       /* keys that stand side by side in the cache */
 #define SG_TOKENS_TOGETHER 4u  /* tokens that share one reading of an 8-bit cache */

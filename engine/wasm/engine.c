@@ -68,7 +68,7 @@ SG_WRAP(uint32_t, session_position, (const struct sg_session *session), (session
 SG_WRAP(int, session_append,
         (struct sg_session *session, const uint32_t *ids, size_t id_count, struct sg_error *error),
         (session, ids, id_count, error))
-SG_WRAP(int, session_logits, (const struct sg_session *session, const float **logits, struct sg_error *error),
+SG_WRAP(int, session_logits, (struct sg_session *session, const float **logits, struct sg_error *error),
         (session, logits, error))
 SG_WRAP(int, session_score,
         (struct sg_session *session, const uint32_t *ids, size_t id_count, double *log_probability,
@@ -87,7 +87,7 @@ SG_WRAP(int, session_head,
         (struct sg_session *session, uint32_t head, const float **outputs, struct sg_error *error),
         (session, head, outputs, error))
 SG_WRAP(int, session_sample,
-        (const struct sg_session *session, struct sg_sampling *sampling, uint32_t *id, struct sg_error *error),
+        (struct sg_session *session, struct sg_sampling *sampling, uint32_t *id, struct sg_error *error),
         (session, sampling, id, error))
 
 /* Grammar */
@@ -105,6 +105,6 @@ SG_WRAP(int, grammar_accept, (struct sg_grammar *grammar, uint32_t id, struct sg
 SG_WRAP_VOID(grammar_allowed, (struct sg_grammar *grammar, uint32_t room_tokens, const uint32_t **words),
              (grammar, room_tokens, words))
 SG_WRAP(int, session_sample_allowed,
-        (const struct sg_session *session, struct sg_grammar *grammar, uint32_t room_tokens,
+        (struct sg_session *session, struct sg_grammar *grammar, uint32_t room_tokens,
          struct sg_sampling *sampling, uint32_t *id, struct sg_error *error),
         (session, grammar, room_tokens, sampling, id, error))

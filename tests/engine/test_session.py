@@ -66,6 +66,16 @@ def test_a_rewound_session_goes_on_as_if_nothing_had_been_appended(model, logits
     assert after(session, IDS[cut:LENGTH]) == logits
 
 
+@pytest.mark.slow
+def test_a_rewound_session_has_the_logits_of_its_mark(model):
+    session = model.session(CAPACITY)
+    before = after(session, IDS[:20])
+    session.mark()
+    assert after(session, IDS[20:23]) != before
+    session.rewind()
+    assert session.logits().tobytes() == before
+
+
 @few
 @given(cut=st.integers(1, LENGTH), guess=st.lists(st.integers(0, 1023), max_size=CAPACITY - LENGTH))
 def test_a_score_leaves_the_session_and_its_mark_as_they_were(model, logits, cut, guess):
@@ -93,6 +103,25 @@ def test_a_score_is_the_sum_of_log_probabilities_one_by_one(model):
         walker.append([token_id])
     assert session.score(ids) == pytest.approx(expected, rel=1e-12)
     assert session.score([]) == 0.0
+
+
+def test_a_score_has_the_same_bits_in_blocks_of_any_size(model):
+    found = set()
+    for capacity in (LENGTH, CAPACITY, 61, 60):
+        session = model.session(capacity)
+        session.append(IDS[:10])
+        found.add(session.score(IDS[10:60]))
+    short = model.session(2)
+    short.append(IDS[:1])
+    assert short.score(IDS[1:2]) == model_score(model, IDS[:1], IDS[1:2])
+    assert len(found) == 1
+
+
+def model_score(model: EngineModel, prompt: list[int], ids: list[int]) -> float:
+    """In a session with more room than is needed."""
+    session = model.session(CAPACITY)
+    session.append(prompt)
+    return session.score(ids)
 
 
 def test_a_reset_session_is_a_fresh_one(model, logits):

@@ -11,6 +11,7 @@ from builder.cact.reader import read_container
 from builder.errors import GrammarError, SessionError
 from builder.reference.generation import generate
 from builder.reference.grammar import ReferenceGrammar
+from builder.reference.sampling import draw
 from builder.reference.session import ReferenceModel
 from builder.runtime.interface import Sampling
 from tests.grammar.samples import CATALOGUE, one_tool, refusal_of, schemas, tool_text
@@ -35,6 +36,7 @@ def compare(model, vocabulary, tools, rng, room):
         token_id = int(rng.choice(np.flatnonzero(allowed)))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=15, derandomize=True)
 @given(schema=schemas, seed=st.integers(0, 2**32 - 1), room=st.integers(20, 90))
 def test_masks_of_random_schemas_are_equal(model, vocabulary, schema, seed, room):
@@ -77,6 +79,7 @@ def test_an_id_that_does_not_fit_moves_nothing(model, vocabulary):
             assert np.array_equal(grammar.allowed(50), before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_both_programs_make_the_same_held_answer(model, container, temperature):
     reference = ReferenceModel(read_container(container))
@@ -104,6 +107,7 @@ OPEN_STRINGS = (
 """Where pieces of plain characters need not be stepped through, and the borders of that."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schema", OPEN_STRINGS)
 def test_masks_within_open_strings_are_equal_in_every_room(model, vocabulary, schema):
     tools = one_tool(schema)
@@ -121,3 +125,21 @@ def test_masks_within_open_strings_are_equal_in_every_room(model, vocabulary, sc
                 reference.accept(token_id)
         for room in (*range(16), 90):
             assert np.array_equal(engine.allowed(room), reference.allowed(room)), (ids, room)
+
+
+@pytest.mark.parametrize("sampling", [(0.0,), (0.8,), (1.5, 0.7), (1.2, 1.0, 3)])
+def test_a_held_draw_is_the_one_from_all_logits(model, sampling):
+    """Only the rows that may be drawn are computed; what is drawn, and the logits afterwards, are as ever."""
+    held, free = model.session(80), model.session(80)
+    grammar = model.grammar(tool_text(*CATALOGUE[20:24]))
+    ours, theirs = Sampling(*sampling, random_state=9), Sampling(*sampling, random_state=9)
+    token_id, room = model.info.tool_call_open_id, 60
+    while token_id != model.info.tool_call_close_id:
+        grammar.accept(token_id)
+        room -= 1
+        for session in (held, free):
+            session.append([token_id])
+        token_id = held.sample(ours, grammar, room)
+        assert token_id == draw(free.logits(), theirs, grammar.allowed(room))
+        assert ours == theirs
+        assert held.logits().tobytes() == free.logits().tobytes()
