@@ -6,6 +6,7 @@ fails, the line that tells of an artifact. Knows nothing of: what the bytes mean
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -134,14 +135,29 @@ def write_whole(path: Path, data: bytes | memoryview) -> None:
     Raises RefusedError (`bad_target`) as `check_target` does, and with the reason (the disk is full, ...).
     """
     check_target(path)
-    writing = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.writing")
+    writing = _writing(path)
     try:
         writing.write_bytes(data)
         os.replace(writing, path)
     except OSError as failure:
         raise _not_writable(path, reason_of(failure)) from failure
     finally:
-        writing.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # The first failure is the one to tell.
+            writing.unlink()
+
+
+def try_target(path: Path) -> None:
+    """As `check_target`, and by what rights do not tell: a file is made there for a moment."""
+    check_target(path)
+    try:
+        _writing(path).touch()
+        _writing(path).unlink()
+    except OSError as failure:
+        raise _not_writable(path, reason_of(failure)) from None
+
+
+def _writing(path: Path) -> Path:
+    return path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.writing")
 
 
 def artifact_line(name: object, byte_count: int, sha256: str) -> str:

@@ -21,6 +21,7 @@ from builder.publish.cache import FOLDER_NAME
 from builder.publish.pack import Options, Report, pack
 from builder.publish.pages import default_web_folder
 from builder.publish.parts import PART_BYTES_DEFAULT, parse_part_size
+from builder.publish.previous import earlier_bases
 from builder.publish.report import print_report, report_document
 from builder.publish.report_page import check_report_place, write_report_page
 from builder.publish.steps import Progress
@@ -104,9 +105,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.report:
         check_report_place(arguments.report, out)
     with _progress() as progress:
-        report = pack(load_family(family), out, options, progress)
+        loaded = load_family(family)
+        earlier = earlier_bases(options.previous) if arguments.report else {}
+        report = pack(loaded, out, options, progress)
         if arguments.report:
-            write_report_page(out, arguments.report, progress)
+            write_report_page(out, arguments.report, earlier, progress)
     print_report(report, Console(soft_wrap=True))
     for cost in report.upgrades:
         if cost.note:

@@ -6,18 +6,19 @@ Knows nothing of: patches. Source: docs/publish.md, "Returning visitors".
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import re
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import cast
 
 from builder.errors import ManifestError, UsageError, plain_text, refusal
-from builder.files import LFS_POINTER
+from builder.files import LFS_POINTER, reason_of
 from builder.publish.folder import MANIFEST
 from builder.publish.manifest import MANIFEST_BYTES_MAX, Manifest, read_manifest
 from builder.publish.site import Release, open_site
@@ -29,6 +30,7 @@ FILE_SECONDS = 600.0
 PIECE_BYTES = 64 * 1024
 REDIRECTS = (301, 302, 303, 307, 308)
 REDIRECTS_MAX = 5
+NEXT_STEP = "name a release that is whole, or leave --previous out"
 SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 
 
@@ -37,11 +39,35 @@ def open_previous(where: str) -> Release:
 
     Raises UsageError for what is neither, ManifestError if there is no sound manifest.
     """
-    if SCHEME.match(where):
-        return open_address(where)
-    if not where or not (Path(where) / MANIFEST).exists():
+    is_address = SCHEME.match(where)
+    if not is_address and (not where or not (Path(where) / MANIFEST).exists()):
         raise _no_release(_strange_place(where))
-    return open_site(where)
+    with naming_the_next_step():
+        return open_address(where) if is_address else open_site(where)
+
+
+@contextlib.contextmanager
+def naming_the_next_step() -> Iterator[None]:
+    """Refusals of an earlier release end with what to do about it."""
+    try:
+        yield
+    except ManifestError as error:
+        raise ManifestError(f"{error}; {NEXT_STEP}", code=error.code) from None
+
+
+def earlier_bases(places: Iterable[str]) -> dict[str, bytes]:
+    """The bases of these releases by SHA-256, to be read before a pack that may replace them.
+
+    Raises as `open_previous`, and ManifestError for a base that is damaged.
+    """
+    bases = {}
+    for where in places:
+        release = open_previous(where)
+        base = release.manifest.base
+        if base.sha256 not in bases:
+            with naming_the_next_step():
+                bases[base.sha256] = release.member_bytes(base.id)
+    return bases
 
 
 def open_address(address: str) -> Release:
@@ -84,12 +110,19 @@ def fetch(address: str, bytes_max: int, *, clock: Callable[[], float] = time.mon
         sentence = refusal(address, "status", found=error.code, allowed="200")
         raise ManifestError(sentence, code=code) from None
     except (OSError, http.client.HTTPException, ValueError) as error:
-        reason = getattr(error, "reason", None) or error
-        raise ManifestError(f"{address}: cannot be read: {plain_text(str(reason))}", code="network") from None
+        raise ManifestError(f"{address}: cannot be read: {_reason(error)}", code="network") from None
     if len(data) > bytes_max:
         sentence = refusal(address, "size", found="larger", allowed=f"at most {bytes_max} bytes")
         raise ManifestError(sentence, code="part_too_long")
     return data
+
+
+def _reason(error: Exception) -> str:
+    """What lies behind an error of urllib, in its own words."""
+    reason = getattr(error, "reason", None) or error
+    if isinstance(reason, OSError) and reason.strerror:
+        return plain_text(reason_of(reason))
+    return plain_text(str(reason))
 
 
 def redirected(address: str, location: str) -> str:

@@ -9,16 +9,23 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from importlib import resources
 from pathlib import Path
 from string import Template
 
 from builder.errors import UsageError
-from builder.files import SHORT_HASH, check_target, write_whole
+from builder.files import SHORT_HASH, read_regular, try_target, write_whole
 from builder.publish.generic_tools import found_tools
-from builder.publish.report_figures import SHARES, MemberFigure, SiteFigures, TensorFigure, site_figures
+from builder.publish.report_figures import (
+    SHARES,
+    MemberFigure,
+    SiteFigures,
+    TensorFigure,
+    figure_ids,
+    site_figures,
+)
 from builder.publish.site import open_site
 
 HEAT_STEPS = 10
@@ -29,19 +36,24 @@ def check_report_place(path: Path, site: Path) -> None:
     """Raise RefusedError or UsageError if the report cannot be written here, would be published, or would
     take the place of a file that is no report: nothing that the family is made of may be lost.
     """
-    check_target(path)
-    if path.exists() and not path.read_bytes().startswith(_resource("report_page.html")[:80].encode()):
+    try_target(path)
+    if path.exists() and not read_regular(path).startswith(_resource("report_page.html")[:80].encode()):
         raise UsageError(f"--report: is {path}, which is there and is no report; name another file")
     if path.resolve().is_relative_to(site.resolve()):
         raise UsageError(f"--report: is {path}, must be outside of --out, which is {site}")
 
 
-def write_report_page(site: Path, path: Path, progress: Callable[[str, int, int], None]) -> None:
-    """Measure a packed site and write the page; `progress` hears of each member."""
+def write_report_page(
+    site: Path, path: Path, earlier: Mapping[str, bytes], progress: Callable[[str, int, int], None]
+) -> None:
+    """Measure a packed site and write the page; `earlier` are bases that upgrades start from, by SHA-256.
+
+    `progress` hears of each member and upgrade.
+    """
     opened = open_site(site)
-    ids = [member.id for member in opened.manifest.members]
+    ids = figure_ids(opened.manifest)
     figures = site_figures(
-        opened, found_tools(), lambda member: progress(f"report {member}", ids.index(member), len(ids))
+        opened, found_tools(), lambda name: progress(f"report {name}", ids.index(name), len(ids)), earlier
     )
     write_whole(path, report_page(figures))
 
@@ -50,19 +62,20 @@ def report_page(figures: SiteFigures) -> bytes:
     """The page, in UTF-8."""
     style = _resource("report_page.css")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    patched = [member for member in figures.members if member.shares]
+    drawn = [*figures.members, *figures.upgrades]
+    patched = [figure for figure in drawn if figure.shares]
     page = Template(_resource("report_page.html")).substitute(
         style=style,
         style_integrity=f"sha256-{digest}",
         title=escape(figures.title),
         lead=_lead(figures),
         fine=f"{len(figures.members)} models, release {figures.release[:SHORT_HASH]}",
-        sizes=_lines(map(_sizes, figures.members)),
+        sizes=_lines(map(_sizes, drawn)),
         tools=f"Generic tools that were found: {escape('; '.join(figures.tools))}. Their best is shown.",
         part_key=_lines(_key(name, f"part-{place}") for place, name in enumerate(SHARES)),
-        parts=_lines(map(_parts, patched)) or "<p>No member travels as a patch.</p>",
+        parts=_lines(map(_parts, patched)) or "<p>Nothing travels as a patch.</p>",
         scale=_scale(),
-        maps=_lines(map(_map, patched)) or "<p>No member travels as a patch.</p>",
+        maps=_lines(map(_map, patched)) or "<p>Nothing travels as a patch.</p>",
     )
     return page.encode()
 
@@ -94,7 +107,9 @@ def _sizes(member: MemberFigure) -> str:
     note = f"{member.delivered_bytes / member.whole_bytes:.1%} of the file"
     if member.generic:
         note += f", {member.delivered_bytes / member.generic.byte_count:.1%} of {member.generic.tool}"
-    if not member.shares:
+    elif member.role == "upgrade":
+        note += ", taken over from a release that has the same base"
+    else:
         note = "travels whole"
     return f'<div class="member">{_title(member, note)}<div class="bars">{"".join(bars)}</div></div>'
 

@@ -17,6 +17,7 @@ from builder.files import SHORT_HASH
 from builder.publish.cache import Cache, Made
 from builder.publish.manifest import UPGRADES_MAX, Base, Piece, Upgrade
 from builder.publish.patches import CHANGED_CODES, PatchMaker
+from builder.publish.previous import naming_the_next_step
 from builder.publish.site import Release
 
 
@@ -63,22 +64,27 @@ class UpgradeMaker:
 
     def _all(self, releases: Iterable[tuple[str, Release]]) -> Iterator[Upgraded]:
         for where, release in releases:
-            base = release.manifest.base
-            if base.sha256 != self._base.sha256:
-                yield self._from(where, release)
-                continue
-            yield _without(where, base, "has the same base: nobody needs an upgrade from it")
-            for upgrade in base.upgrades:
-                try:
-                    yield self._taken_over(where, release, upgrade)
-                except PatchError as error:  # As when the format of patches has changed since.
-                    yield _without(where, base, f"an upgrade of it cannot be taken over: {error}")
+            with naming_the_next_step():
+                yield from self._of(where, release)
+
+    def _of(self, where: str, release: Release) -> Iterator[Upgraded]:
+        base = release.manifest.base
+        if base.sha256 != self._base.sha256:
+            yield self._from(where, release)
+            return
+        yield _without(where, base, "has the same base: nobody needs an upgrade from it")
+        for upgrade in base.upgrades:
+            try:
+                yield self._taken_over(where, release, upgrade)
+            except PatchError as error:  # As when the format of patches has changed since.
+                yield _without(where, base, f"an upgrade of it cannot be taken over: {error}")
 
     def _from(self, where: str, release: Release) -> Upgraded:
         base = release.manifest.base
         step = f"upgrade from {base.sha256[:SHORT_HASH]}"
+        data = release.member_bytes(base.id)  # Though the cache may have the patch: refusals do not ask it.
         try:
-            patch = self._patches.make(step, base.sha256, lambda: release.member_bytes(base.id), self._base)
+            patch = self._patches.make(step, base.sha256, lambda: data, self._base)
         except ContainerError as error:
             return _without(where, base, f"its base cannot be patched: {error}")
         if patch.byte_count >= self._base.byte_count:

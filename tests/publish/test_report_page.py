@@ -141,6 +141,7 @@ def test_pack_draws_its_report_beside_the_site(run: Run, packable: House, monkey
         ("site/report.html", 2, "--report: is SITE/report.html, must be outside of --out, which is SITE"),
         ("gone/report.html", 1, "cannot be written"),
         (".", 1, "is a folder, not a file"),
+        ("r" * 250, 1, "cannot be written: file name too long"),
     ],
 )
 def test_a_place_for_the_report_is_refused_before_packing(

@@ -17,8 +17,11 @@ from builder.delta import apply_patch
 from builder.errors import ManifestError, SaguaroError, UsageError
 from builder.publish import patches
 from builder.publish.folder import site_files
+from builder.publish.generic_tools import GenericSize, GenericTool
 from builder.publish.manifest import MANIFEST_BYTES_MAX, UPGRADES_MAX, write_manifest
 from builder.publish.previous import FILE_SECONDS, fetch, open_address, redirected
+from builder.publish.report_figures import site_figures
+from builder.publish.report_page import report_page
 from builder.publish.serve import serving
 from builder.publish.site import open_site
 from builder.publish.verify import verify
@@ -244,12 +247,24 @@ def test_spoilt_folder_is_refused_and_nothing_is_written(
 
 
 def refuse(alone: House, tmp_path: Path, previous: str, words: str) -> None:
-    """The pack names what is wrong; the patch must not come from the cache."""
+    """The pack names what is wrong and what to do."""
     with pytest.raises(SaguaroError) as caught:
-        alone.pack(tmp_path / "site", previous=(previous,), cache_folder=tmp_path / "cold")
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
+        alone.pack(tmp_path / "site", previous=(previous,))
+    sentence = str(caught.value)
+    assert words in sentence
+    is_usage = isinstance(caught.value, UsageError)
+    assert is_usage or sentence.endswith("; name a release that is whole, or leave --previous out")
+    assert "\n" not in sentence
+    assert "Errno" not in sentence
     assert not (tmp_path / "site").exists()
+
+
+def test_spoilt_release_is_refused_although_the_cache_has_its_patch(
+    alone: House, first: Path, tmp_path: Path
+) -> None:
+    alone.pack(tmp_path / "warm", previous=(str(first),))
+    flip(base_part(first))
+    refuse(alone, tmp_path, str(first), "sha256: is")
 
 
 def too_large(handler: HostileHandler, path: Path) -> None:
@@ -372,7 +387,7 @@ def test_host_that_is_not_there_is_refused(alone: House, tmp_path: Path) -> None
     with socket.socket() as silent:  # Bound and not listening: nobody else gets the port meanwhile.
         silent.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
-        refuse(alone, tmp_path, url, "family.json: cannot be read: ")
+        refuse(alone, tmp_path, url, "family.json: cannot be read: connection refused; ")
 
 
 @pytest.mark.parametrize(
@@ -481,3 +496,37 @@ def test_command_shows_the_upgrade_and_says_why_there_is_none(run: Run, alone: H
     code, out, err = run("verify", first)
     assert code == 0
     assert out.splitlines()[-1] == f"base from {from_hash}  {size:,} bytes  applied"
+
+
+def test_report_draws_an_upgrade_as_it_draws_a_member(
+    run: Run, alone: House, first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = [GenericTool("half", lambda base, target: len(target) // 2)]
+    monkeypatch.setattr("builder.publish.report_page.found_tools", lambda: tools)
+    monkeypatch.setattr("builder.publish.pack_command.default_web_folder", lambda: alone.web)
+    old = open_site(first)
+    earlier = {old.manifest.base.sha256: old.member_bytes("base")}
+    words = ["pack", alone.folder / "family.toml", "--out", first, "--previous", first]
+    words += ["--effort", "0", "--cache", alone.folder / "cache", "--report", tmp_path / "report.html"]
+    code, _, err = run(*words)
+    assert code == 0
+    assert f"pack: report from {old.manifest.base.sha256[:12]}\n" in err
+    site = open_site(first)
+    (upgrade,) = site_figures(site, tools, lambda name: None, earlier).upgrades
+    assert sum(upgrade.shares.values()) == upgrade.delivered_bytes
+    assert upgrade.delivered_bytes == site.manifest.base.upgrades[0].delivery.bytes
+    assert upgrade.generic == GenericSize("half", MODEL_BYTES // 2)
+    assert any(0 < tensor.changed < 1 for tensor in upgrade.tensors)
+    page = report_page(site_figures(site, tools, lambda name: None, earlier))
+    assert (tmp_path / "report.html").read_bytes() == page
+    assert page.count(f"<h3>Base {upgrade.id} (upgrade)".encode()) == 3
+
+
+def test_report_draws_the_size_of_an_upgrade_whose_start_is_not_at_hand(upgraded: Path) -> None:
+    figures = site_figures(open_site(upgraded), [], lambda name: None)
+    (upgrade,) = figures.upgrades
+    assert (upgrade.generic, upgrade.shares, upgrade.tensors) == (None, {}, ())
+    page = report_page(figures).decode()
+    assert page.count(f"<h3>Base {upgrade.id} (upgrade)") == 1
+    assert f"{upgrade.delivered_bytes:,} bytes" in page
+    assert "of the file, taken over from a release that has the same base" in page
