@@ -42,8 +42,8 @@ WASM_LINK = ["-Wl,-z,stack-size=262144"]
 SPEED, SIZE = ["-O3"], ["-Os", "-fno-inline"]
 # Files that run once per model or per answer: half the bytes, and no one waits for them.
 SMALL = {
-    *("detokenize", "directory", "encode", "engine", "error", "header", "heads", "host", "ladder", "maker"),
-    *("model", "model_load", "model_load_heads", "sampling", "session", "tokenizer_load", "values"),
+    *("detokenize", "directory", "encode", "engine", "error", "fixed", "header", "heads", "host", "ladder"),
+    *("maker", "model", "model_load", "model_load_heads", "sampling", "session", "tokenizer_load", "values"),
     *("patch_container", "patch_cq", "patch_fit_basis"),
     *("patch_make", "patch_match", "patch_parts", "rebuild_fields"),
     *(
