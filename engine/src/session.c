@@ -250,7 +250,7 @@ static double log_softmax(const float *logits, uint32_t logit_count, uint32_t id
 /* Adds ln p(ids[t]) after the block's t-th token, one after the other. The block's lanes make way for the logits. */
 static void score_block(struct sg_session *session, const uint32_t *ids, uint32_t count, double *sum) {
     const struct sg_geometry *g = &session->model->geometry;
-    const uint32_t together = 1;
+    const uint32_t room = session->block_tokens * g->lane_count * g->d_model / g->logit_count, together = room ? room : 1;
     float *last = session->work.input, *logits = session->work.streams;
     for (uint32_t t = 0; t < count; t++) sg_forward_last(session, t, last + (size_t)t * g->d_model);
     for (uint32_t t = 0; t < count; t++) {
