@@ -1,7 +1,7 @@
 /* Input: u8 room, u8 how to begin (odd: with `<tool_call>`), the tools' text up to a zero byte, then one step a byte.
  * Most steps draw an allowed id; those from 240 on offer one that may not fit. A room that shrinks by one with each id
  * always has an id left within a call, and the call is closed before the room is used up. Sampling draws what the mask
- * allows. In less memory nothing opens. */
+ * allows, greedy the best of it. In less memory nothing opens. */
 #include <stdbool.h>
 
 #include "models.h"
@@ -28,7 +28,7 @@ static void open_session(struct model *model) {
         abort();
     void *memory = fuzz_block(byte_count);
     if (sg_session_open(model->model, 1, SG_NUMERICS_EXACT, memory, byte_count, &model->session, &error) ||
-        sg_session_append(model->session, &id, 1, &error))
+        sg_session_append(model->session, &id, 1, &error) || sg_session_mark(model->session, &error))
         abort();
 }
 
@@ -81,16 +81,30 @@ static bool offer(struct sg_grammar *grammar, uint32_t id, uint32_t room, uint32
     return status == SG_STATUS_OK;
 }
 
-/* Sampling tells of the same ids as the mask, greedy and at a temperature. */
+static void require_best(const struct model *model, const uint32_t *words, uint32_t id) {
+    const float *logits;
+    struct sg_error error;
+    if (sg_session_logits(model->session, &logits, &error) != SG_STATUS_OK)
+        abort();
+    for (uint32_t other = 0; other < model->info.logit_count; other++)
+        if (is_allowed(words, other) && (logits[other] > logits[id] || (logits[other] == logits[id] && other < id)))
+            abort();
+}
+
+/* Sampling tells of the same ids as the mask, greedy and at a temperature; no logit is there yet. */
 static void sample(const struct model *model, struct sg_grammar *grammar, uint32_t room, bool has_any, uint32_t state) {
     struct sg_sampling sampling = {.temperature = state & 1 ? 2.0f : 0.0f, .top_p = 1.0f, .random_state = state};
     struct sg_error error;
     const uint32_t *words;
     uint32_t id;
+    if (sg_session_rewind(model->session, &error) != SG_STATUS_OK)
+        abort();
     const int status = sg_session_sample_allowed(model->session, grammar, room, &sampling, &id, &error);
     sg_grammar_allowed(grammar, room, &words);
     if ((status == SG_STATUS_OK) != has_any || (has_any && !is_allowed(words, id)))
         abort();
+    if (has_any && sampling.temperature == 0.0f)
+        require_best(model, words, id);
 }
 
 struct answer {
