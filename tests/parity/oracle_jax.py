@@ -24,14 +24,19 @@ LENGTH_STEP = 128
 
 
 class JaxOracle:
-    """One model. `split_permutations`: what a container does not say and upstream keeps in checkpoints."""
+    """One model. `split_permutations`: what a container does not say and upstream keeps in checkpoints.
 
-    def __init__(self, path: Path, *, quant: bool = False, split_permutations: bool = False) -> None:
+    `few`: a few passes only, for which compiling with optimisation takes longer than it gains.
+    """
+
+    def __init__(
+        self, path: Path, *, quant: bool = False, split_permutations: bool = False, few: bool = False
+    ) -> None:
         geometry, tensors = read_export(path)
         self.config = _config(geometry, split_permutations)
         named = _by_name(geometry, tensors)
         self.params = _params(geometry, named)
-        self._forward = _compiled(_hashable(self.config), quant)
+        self._forward = _compiled(_hashable(self.config), quant, few)
 
     def logits(self, ids: Sequence[int]) -> np.ndarray:
         """Logits (T, out_vocab) f32 of every position. Ids are padded, so that few lengths are compiled."""
@@ -62,10 +67,13 @@ def _hashable(config: TransformerConfig) -> tuple[tuple[str, Any], ...]:
 
 
 @functools.cache
-def _compiled(config: tuple[tuple[str, Any], ...], quant: bool) -> Callable[..., jax.Array]:
+def _compiled(config: tuple[tuple[str, Any], ...], quant: bool, few: bool) -> Callable[..., jax.Array]:
     """Members of a family have one geometry, and compiling takes longer than all the rest."""
     model = SimpleAttentionNetwork(TransformerConfig(**dict(config)))
-    return jax.jit(lambda params, ids: model.apply({"params": params}, ids, quant=quant))
+    options = {"xla_backend_optimization_level": 0} if few else None
+    return jax.jit(
+        lambda params, ids: model.apply({"params": params}, ids, quant=quant), compiler_options=options
+    )
 
 
 def _config(g: dict[str, Any], split_permutations: bool) -> TransformerConfig:
