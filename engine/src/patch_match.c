@@ -2,7 +2,8 @@
  *
  * Owns: the alignment of two directories. Equal lists match one to one. Otherwise the best common subsequence, where
  * records can match if all but their offset is equal, and content that is alike counts for more than a like shape, so
- * that a model which lost layers finds the layers that stayed. Integers only. */
+ * that a model which lost layers finds the layers that stayed. A CQ tensor with a row for each layer then continues one
+ * with more or fewer rows of the same width, if one has the other's first row. Integers only. */
 #include <string.h>
 
 #include "patch_parts.h"
@@ -76,6 +77,40 @@ static void match_best(const struct sg_container *base, const struct sg_containe
     }
 }
 
+static int has_row(const uint8_t *rows, uint32_t row_count, const uint8_t *row, size_t row_bytes) {
+    for (uint32_t i = 0; i < row_count; i++)
+        if (memcmp(rows + row_bytes * i, row, row_bytes) == 0)
+            return 1;
+    return 0;
+}
+
+/* Whether one of two CQ tensors of the same width has the other's first row. */
+static int share_a_row(const struct sg_container *base, uint32_t i, const struct sg_container *target, uint32_t j) {
+    const struct sg_record a = sg_container_record(base, i), b = sg_container_record(target, j);
+    const uint8_t *old_rows = base->file + a.offset, *new_rows = target->file + b.offset;
+    const size_t row_bytes = sg_record_code_bytes(&a);
+    return a.bits && a.bits == b.bits && a.column_count == b.column_count &&
+           (has_row(old_rows, a.row_count, new_rows, row_bytes) || has_row(new_rows, b.row_count, old_rows, row_bytes));
+}
+
+/* Records that are still alone, each with the next base record before those that come after it. */
+static void match_rows(const struct sg_container *base, const struct sg_container *target, uint32_t *match) {
+    uint32_t next = 0;
+    for (uint32_t j = 0; j < target->record_count; j++) {
+        uint32_t end = base->record_count;
+        for (uint32_t k = j; k < target->record_count; k++)
+            if (match[k] != SG_NO_RECORD) {
+                end = match[k];
+                break;
+            }
+        for (uint32_t i = next; match[j] == SG_NO_RECORD && i < end; i++)
+            if (share_a_row(base, i, target, j))
+                match[j] = i;
+        if (match[j] != SG_NO_RECORD)
+            next = match[j] + 1;
+    }
+}
+
 void sg_match_records(const struct sg_container *base, const struct sg_container *target, uint32_t *match,
                       uint8_t *cells, uint32_t *scores) {
     uint32_t equal = 0;
@@ -86,6 +121,8 @@ void sg_match_records(const struct sg_container *base, const struct sg_container
             equal++;
     if (equal == target->record_count || (uint64_t)base->record_count * target->record_count > SG_MATCH_CELLS_MAX)
         match_ends(base, target, match);
-    else
+    else {
         match_best(base, target, match, cells, scores);
+        match_rows(base, target, match);
+    }
 }

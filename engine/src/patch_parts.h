@@ -25,6 +25,7 @@ struct sg_parts {
     const struct sg_container *base, *target;
     const uint32_t *match;
     uint32_t stage, index;
+    uint32_t row, base_row, is_in_norms; /* how far a blob is whose rows are not as many as its partner's */
     uint64_t target_end, base_end; /* ends of the last part, in both files */
 };
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builder.delta import apply_patch, codec, make_patch, read_patch_header
-from tests.delta.tiny_containers import container, cq, floats, nudged, pairs, raw
+from tests.delta.tiny_containers import Blob, container, cq, floats, nudged, pairs, raw
 
 FRAME_BYTES_MAX = 200
 
@@ -74,6 +75,30 @@ def test_a_dropped_tensor_and_the_shift_of_all_offsets_behind_it_are_cheap() -> 
     base = container(0x05E12A84, [*kept[:6], floats(1, 300, seed=99), *kept[6:], raw(b"tokenizer" * 50)])
     target = container(0x05E12A84, [*kept, raw(b"tokenizer" * 50)])
     assert len(make_patch(base, target)) < 400
+
+
+def with_rows(blob: Blob, rows: list[int]) -> Blob:
+    """The same tensor with these of its rows."""
+    row_count, columns = blob.shape
+    norm_bytes = 2 * row_count * -(-columns // 128)
+    codes = np.frombuffer(blob.data[:-norm_bytes], np.uint8).reshape(row_count, -1)
+    norms = np.frombuffer(blob.data[-norm_bytes:], np.uint8).reshape(row_count, -1)
+    return Blob(blob.dtype, (len(rows), columns), blob.bits, codes[rows].tobytes() + norms[rows].tobytes())
+
+
+@pytest.mark.parametrize("rows", [[0, 1, 2, 5, 6, 11], [3, 4], [*range(12)]])
+def test_rows_that_stay_are_cheap_whether_others_go_or_come(rows: list[int]) -> None:
+    tall = cq(12, 2048, 4, seed=7)
+    short = with_rows(tall, rows)
+    around = cq(16, 256, 4, seed=8), raw(b"tokenizer" * 50)
+    base, target = (container(0x05E12A84, [around[0], blob, around[1]]) for blob in (tall, short))
+    for old, new in ((base, target), (target, base)):
+        patch = make_patch(old, new)
+        assert apply_patch(old, patch) == new
+        new_rows = max(0, 12 - len(rows)) if new is base else 0
+        assert len(patch) < 400 + new_rows * (2048 // 2 + 2 * 16 + 24)
+    changed = container(0x05E12A84, [around[0], nudged(short, seed=9, share=0.3), around[1]])
+    assert apply_patch(base, make_patch(base, changed)) == changed
 
 
 def test_an_equal_pair_costs_no_more_than_the_frame() -> None:
