@@ -242,7 +242,6 @@ void sg_grammar_allowed(struct sg_grammar *grammar, uint32_t room_tokens, const 
 
 void sg_grammar_find_spellers(struct sg_grammar *grammar) {
     const struct sg_tokenizer *tokenizer = &grammar->model->tokenizer;
-    memset(grammar->spellers, 0, (grammar->info.logit_count + 31) / 32 * sizeof *grammar->spellers);
     for (uint32_t id = 0; id < sg_piece_id_count(grammar->model); id++) {
         const struct sg_piece piece = sg_piece_at(tokenizer, id);
         const uint8_t last = marker[MARKER_BYTES - 1];
