@@ -6,7 +6,7 @@ The demo family is exported first; `--full FOLDER` adds the full-size family of 
 made in FOLDER once. `-unseeded` rows do without the seed that the adapters started from. Every call runs in a
 process of its own; seconds are CPU seconds of the call, MB (10^6 bytes) are that process's peak: Python and
 the files included, but of a program only the program's. Every patch is decoded and compared. A peer that is
-not installed is named: xdelta3 is a package of Debian, hdiffpatch, bsdiff4 and zstandard are on PyPI.
+not installed is named: xdelta3 and zstd are packages of Debian, hdiffpatch and bsdiff4 are on PyPI.
 `--chromium` rebuilds each target in a browser too. The last line of `--json` is one document.
 """
 
