@@ -83,8 +83,10 @@ def parse_sentencepiece(data: bytes, *, subject: str = "tokenizer model") -> Tok
         text = f"{subject}: is not a SentencePiece BPE model: {error}"
         raise RefusedError(text, code="bad_tokenizer_model") from None
     for name, (wanted, allowed) in REQUIRED.items():
-        if settings[name] != wanted:
-            raise _bad(subject, name, settings[name], f"{allowed}, which is all that a .cact can say")
+        found = settings[name]
+        if found != wanted:
+            said = f"{len(found)} bytes" if isinstance(found, bytes) else found
+            raise _bad(subject, name, said, f"{allowed}, which is all that a .cact can say")
     return Tokenizer(
         pieces=tuple(pieces),
         pad_id=_id(settings, "pad_id", len(pieces), subject),
