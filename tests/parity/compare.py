@@ -5,13 +5,13 @@ Owns: the distance between logits, teacher forcing, and the tolerances with thei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from builder.reference.sampling import log_softmax
-from tests.parity.recording import SessionLog
+from tests.parity.recording import Response, SessionLog
 
 Logits = Callable[[Sequence[int]], NDArray[np.float32]]
 """Ids (T,) -> logits of every position, (T, out_vocab)."""
@@ -41,6 +41,24 @@ def greedy_ids(rows: NDArray[np.float32], log: SessionLog) -> list[int]:
     """What another program would draw from its logits, held to what the tools allowed."""
     masks = [True if mask is None else mask for mask in log.allowed]
     return [int(np.where(mask, row, -np.inf).argmax()) for row, mask in zip(rows, masks, strict=True)]
+
+
+def compare_by_forcing(
+    responses: Iterable[Response], logits_of: Callable[[str], Logits]
+) -> tuple[list[str], list[float]]:
+    """Where the model without a cache would draw other ids (names), and its distance in each drawn answer.
+
+    `logits_of` gives a member's logits.
+    """
+    other_tokens, distances = [], []
+    for response in responses:
+        for log in response.sessions:
+            if log.drawn_ids:
+                rows = forced_logits(logits_of(log.member), log)
+                distances.append(distance(np.stack(log.logits), rows))
+                if greedy_ids(rows, log) != log.drawn_ids:
+                    other_tokens.append(response.name)
+    return other_tokens, distances
 
 
 def forced_score(logits: Logits, log: SessionLog, ids: Sequence[int]) -> float:

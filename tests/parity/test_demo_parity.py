@@ -22,6 +22,7 @@ from tests.conftest import DEMO
 from tests.parity.compare import (
     REFERENCE_TO_JAX,
     SCORE_TO_JAX,
+    compare_by_forcing,
     distance,
     forced_logits,
     forced_score,
@@ -105,14 +106,7 @@ def test_jax_scores_every_candidate_alike_and_takes_the_same_route(truth, jax_lo
 
 
 def test_the_full_history_gives_the_same_tokens_as_the_cache(truth, full_history):
-    other_tokens, distances = [], []
-    for response in truth:
-        for log in response.sessions:
-            if log.drawn_ids:
-                rows = forced_logits(full_history(log.member), log)
-                distances.append(distance(np.stack(log.logits), rows))
-                if greedy_ids(rows, log) != log.drawn_ids:
-                    other_tokens.append(response.name)
+    other_tokens, distances = compare_by_forcing(truth, full_history)
     assert other_tokens == []
     assert max(distances) <= REFERENCE_TO_JAX
 

@@ -16,9 +16,8 @@ from builder.runtime.interface import Sampling
 from tests.parity.compare import (
     ENGINE_TO_REFERENCE,
     SCORE_TO_ENGINE,
+    compare_by_forcing,
     distance,
-    forced_logits,
-    greedy_ids,
 )
 from tests.parity.conftest import EngineShelf
 from tests.parity.random_models import EVERY_GEOMETRY
@@ -121,14 +120,8 @@ def test_scores_and_logits_are_close(truth, same_run):
 @pytest.mark.slow
 def test_the_reference_prefers_every_id_that_the_engine_drew(engine_run, truth, full_history):
     asked = {response.name for response in truth}
-    other_tokens, distances = [], []
-    for response in engine_run:
-        for log in response.sessions:
-            if log.drawn_ids and response.name not in asked:
-                rows = forced_logits(full_history(log.member), log)
-                distances.append(distance(np.stack(log.logits), rows))
-                if greedy_ids(rows, log) != log.drawn_ids:
-                    other_tokens.append(response.name)
+    others = (response for response in engine_run if response.name not in asked)
+    other_tokens, distances = compare_by_forcing(others, full_history)
     assert other_tokens == []
     assert max(distances) <= ENGINE_TO_REFERENCE
     assert len(distances) + len(asked) > 150
