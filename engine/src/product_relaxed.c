@@ -101,10 +101,12 @@ ALWAYS_INLINE void tile(const struct job *job, const v128_t *level, struct token
                         v128_t *total, size_t row_vectors, size_t tokens, bool in_16_bits) {
     const int8_t *number = (const int8_t *)x.number;
     v128_t sum[2 * TILE_TOKENS];
+    IN_REGISTERS
     for (size_t n = 0; n < row_vectors * tokens; n++) sum[n] = wasm_i32x4_splat(0);
 #pragma clang loop unroll(disable)
     for (size_t i = 0; i < SG_GROUP / 8; i++) {
         struct bytes row[2];
+        HIDE_ORIGIN(level);
         for (size_t h = 0; h < row_vectors; h++) row[h] = (struct bytes){level[h], level[row_vectors + h]};
         for (size_t t = 0; t < tokens; t++) {
             const int8_t *at = number + t * SG_GROUP * sizeof *x.number;
@@ -117,6 +119,7 @@ ALWAYS_INLINE void tile(const struct job *job, const v128_t *level, struct token
         number += i % 4 == 3 ? 20 : 4; /* from the even elements of one run to those of the next */
     }
     const v128_t offset = wasm_f32x4_splat(job->levels->offset);
+    IN_REGISTERS
     for (size_t n = 0; n < row_vectors * tokens; n++) {
         const struct token_group place = {NULL, x.unit + n / row_vectors, x.sum + n / row_vectors};
         total[n] = add_whole(total[n], sum[n], &place, offset, norm[n % row_vectors]);

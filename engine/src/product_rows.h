@@ -10,6 +10,11 @@
 #include "product.h"
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
+/* Keeps clang from seeing how a pointer advances: it would make one index of several pointers, and an addition of each
+ * offset that a load can take for nothing. */
+#define HIDE_ORIGIN(pointer) __asm__("" : "+r"(pointer))
+/* Before a loop over an array of sums: rolled, it would keep them in memory, and V8 leaves clearing them to a call. */
+#define IN_REGISTERS _Pragma("clang loop unroll(full)")
 #define ROWS 4u /* rows per vector */
 #define RUN_GROUPS 8u /* groups of one row that are read in one run: prefetchers follow one stream, not four */
 

@@ -149,6 +149,8 @@ ALWAYS_INLINE void tile_exact(const struct job *job, const v128_t *level, struct
 #pragma clang loop unroll(disable)
         for (size_t i = 0; i < 4; i++) {
             v128_t run[2 * TILE_EXACT];
+            HIDE_ORIGIN(level);
+            HIDE_ORIGIN(number);
             for (size_t k = 0; k < 4; k++) {
                 v128_t row[2];
                 for (size_t h = 0; h < row_vectors; h++) row[h] = level[k * row_vectors + h];
@@ -216,11 +218,13 @@ ALWAYS_INLINE void tile_fast(const struct job *job, const v128_t *level, struct 
                              v128_t *total, size_t row_vectors, size_t tokens) {
     const int16_t *number = x.number;
     v128_t sum[2 * TILE_FAST];
+    IN_REGISTERS
     for (size_t n = 0; n < row_vectors * tokens; n++) sum[n] = wasm_i32x4_splat(0);
 #pragma clang loop unroll(disable)
     for (size_t lane = 0; lane < 4; lane++) {
 #pragma clang loop unroll(disable)
         for (size_t i = 0; i < 8; i++) {
+            HIDE_ORIGIN(level);
             for (size_t k = 0; k < 2; k++) {
                 v128_t row[2];
                 for (size_t h = 0; h < row_vectors; h++) row[h] = level[k * row_vectors + h];
@@ -238,6 +242,7 @@ ALWAYS_INLINE void tile_fast(const struct job *job, const v128_t *level, struct 
         number += 2 - (ptrdiff_t)SG_GROUP;
     }
     const v128_t offset = wasm_f32x4_splat(job->levels->offset);
+    IN_REGISTERS
     for (size_t n = 0; n < row_vectors * tokens; n++) {
         const struct token_group place = {NULL, x.unit + n / row_vectors, x.sum + n / row_vectors};
         total[n] = add_whole(total[n], sum[n], &place, offset, norm[n % row_vectors]);
@@ -272,6 +277,19 @@ static const struct method *method_of(enum sg_rounding rounding) {
 #endif
 }
 
+/* Reads one group's part of the next 8 rows, in the order of memory: unpacking takes a line from each row, group by
+ * group, which no prefetcher foresees. */
+ALWAYS_INLINE void fetch_next(const struct job *job, size_t row, size_t group) {
+    const struct sg_matrix *matrix = job->matrix;
+    const size_t group_bytes = SG_GROUP / 8 * matrix->code_bits, part = 2 * ROWS * group_bytes;
+    const size_t row_bytes = matrix->group_count * group_bytes;
+    const size_t end = job->row_end * row_bytes;
+    size_t at = (row + 2 * ROWS) * row_bytes + group * part;
+    for (const size_t stop = at + part; at < stop && at < end; at += 64) {
+        (void)*(const volatile uint8_t *)(matrix->codes + at);
+    }
+}
+
 /* 4 or 8 rows from `row` on, all groups, all tokens. */
 static void block_rows(const struct job *job, const struct method *method, size_t row, size_t row_vectors) {
     const uint32_t token_count = job->x->token_count;
@@ -284,6 +302,7 @@ static void block_rows(const struct job *job, const struct method *method, size_
             method->unpack_rows[job->matrix->code_bits - 1](job, rows + h, g, level + h, row_vectors);
             norm[h] = norms_of(rows + h, g);
         }
+        fetch_next(job, row, g);
         const size_t whole = token_count / method->tile_tokens * method->tile_tokens;
         method->tile[row_vectors - 1][1](job, g, 0, whole, level, norm, total);
         method->tile[row_vectors - 1][0](job, g, whole, token_count, level, norm, total);
