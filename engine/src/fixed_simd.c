@@ -46,6 +46,7 @@ ALWAYS_INLINE v128_t sums_of_quads(v128_t pairs0, v128_t pairs1) {
 ALWAYS_INLINE float unit_of_group(const v128_t v[32], enum sg_rounding rounding) {
     const bool exact = rounding == SG_ROUNDING_16;
     v128_t most = wasm_f32x4_splat(0.0f), most_sum = most, before = most;
+#pragma clang loop unroll(disable)
     for (size_t i = 0; i < 8; i++) {
         const v128_t *part = v + 4 * i;
         v128_t pairs[2];
@@ -96,6 +97,7 @@ ALWAYS_INLINE void store_bytes(const v128_t number[4], int8_t *out) {
 /* Stores the rounded numbers of one group; returns their sum. */
 ALWAYS_INLINE float store_group(const v128_t v[32], enum sg_rounding rounding, v128_t inverse, int16_t *number) {
     v128_t sums = wasm_i32x4_splat(0);
+#pragma clang loop unroll(disable)
     for (size_t i = 0; i < 4; i++) {
         v128_t rounded[4];
         for (size_t k = 0; k < 2; k++) {
@@ -115,26 +117,38 @@ ALWAYS_INLINE float store_group(const v128_t v[32], enum sg_rounding rounding, v
                    wasm_i32x4_extract_lane(sums, 2) + wasm_i32x4_extract_lane(sums, 3));
 }
 
-static void put_group(const float *x, struct sg_fixed *fixed, size_t place) {
-    v128_t v[32];
-    for (size_t i = 0; i < 8; i++) rotate_16(x + 16 * i, v + 4 * i);
-    for (size_t k = 0; k < 4; k += 2) { /* stride 8: the first and second eight of each sixteen */
-        for (size_t i = k; i < 32; i += 4) {
-            const v128_t a = v[i], b = v[i + 1];
-            v[i] = wasm_f32x4_add(a, b);
-            v[i + 1] = wasm_f32x4_sub(a, b);
+/* v := H v / sqrt(128) from x, in two passes of few enough values for registers. */
+ALWAYS_INLINE void rotate_group(const float *x, v128_t v[32]) {
+#pragma clang loop unroll(disable)
+    for (size_t i = 0; i < 32; i += 4) {
+        v128_t part[4];
+        rotate_16(x + 4 * i, part);
+        for (size_t k = 0; k < 4; k += 2) { /* stride 8: the first and second eight of each sixteen */
+            v[i + k] = wasm_f32x4_add(part[k], part[k + 1]);
+            v[i + k + 1] = wasm_f32x4_sub(part[k], part[k + 1]);
         }
     }
-    for (size_t half = 4; half < 32; half *= 2) {
-        for (size_t start = 0; start < 32; start += 2 * half) {
-            for (size_t i = start; i < start + half; i++) {
-                const v128_t a = v[i], b = v[i + half];
-                v[i] = wasm_f32x4_add(a, b);
-                v[i + half] = wasm_f32x4_sub(a, b);
+#pragma clang loop unroll(disable)
+    for (size_t i = 0; i < 4; i++) { /* strides 16, 32 and 64 */
+        v128_t part[8];
+        for (size_t j = 0; j < 8; j++) part[j] = v[i + 4 * j];
+#pragma clang loop unroll(full)
+        for (size_t half = 1; half < 8; half *= 2) {
+#pragma clang loop unroll(full)
+            for (size_t j = 0; j < 8; j++) {
+                if (j & half) continue;
+                const v128_t a = part[j], b = part[j + half];
+                part[j] = wasm_f32x4_add(a, b);
+                part[j + half] = wasm_f32x4_sub(a, b);
             }
         }
+        for (size_t j = 0; j < 8; j++) v[i + 4 * j] = wasm_f32x4_mul(part[j], wasm_f32x4_splat(INVERSE_SQRT_128));
     }
-    for (size_t i = 0; i < 32; i++) v[i] = wasm_f32x4_mul(v[i], wasm_f32x4_splat(INVERSE_SQRT_128));
+}
+
+static void put_group(const float *x, struct sg_fixed *fixed, size_t place) {
+    v128_t v[32];
+    rotate_group(x, v);
     float unit = unit_of_group(v, fixed->rounding);
     if (!(unit >= SG_UNIT_MIN)) unit = 0.0f;
     const v128_t inverse = wasm_f32x4_splat(unit > 0.0f ? 1.0f / unit : 0.0f);
