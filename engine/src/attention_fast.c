@@ -69,7 +69,9 @@ void sg_store_values_fast(const struct sg_session *session, uint32_t layer, cons
     }
 }
 
-/* The unit at which `count` numbers have 16 bits and a product with a row of the cache stays within 32. */
+_Static_assert((uint64_t)SG_HEAD_MAX * 32767 * 127 < INT32_MAX, "a query's products with a key stay within 32 bits");
+
+/* The unit at which weights have 16 bits and their products with values stay within 32, however many there are. */
 static float whole_unit(float largest, float sum) {
     const float by_value = largest * (1.0f / WHOLE_MAX), by_sum = sum * (1.0f / WHOLE_SUM_MAX);
     return checked_unit(by_value > by_sum ? by_value : by_sum);
@@ -103,9 +105,7 @@ static void find_scores(const struct rows *rows, const float *queries, size_t to
     const float scale = 1.0f / __builtin_sqrtf((float)qk);
     for (size_t r = 0; r < row_count; r++) {
         const float *query = queries + r / rows->heads * token_stride + r % rows->heads * qk;
-        float magnitudes = 0.0f;
-        for (size_t i = 0; i < qk; i++) magnitudes += query[i] < 0.0f ? -query[i] : query[i];
-        const float unit = whole_unit(sg_largest_magnitude(query, qk), magnitudes);
+        const float unit = checked_unit(sg_largest_magnitude(query, qk) * (1.0f / WHOLE_MAX));
         round_whole(query, qk, unit, work->queries + r * qk);
         work->factors[r] = unit * scale;
     }
@@ -122,11 +122,22 @@ static void find_scores(const struct rows *rows, const float *queries, size_t to
     }
 }
 
+/* The weights of one row that its own spans leave out; mostly there are none. */
+static void clear_others(const struct rows *rows, const struct sg_span *spans, size_t span_count, int16_t *weights) {
+    if (span_count == rows->span_count && memcmp(spans, rows->spans, span_count * sizeof *spans) == 0) return;
+    for (size_t s = 0; s < rows->span_count; s++) {
+        const size_t start = rows->spans[s].start;
+        memset(weights + start, 0, (rows->spans[s].end - start) * sizeof *weights);
+    }
+}
+
 /* Scores of one row to whole weights, each value's unit taken in; returns what their sums are to be multiplied by. */
-static float find_weights(const float *restrict units, const struct sg_seen *seen, float *restrict scores,
+static float find_weights(const struct rows *rows, const struct sg_seen *seen, float *restrict scores,
                           int16_t *weights) {
+    const float *restrict units = rows->part.value_units;
     struct sg_span spans[2];
     const size_t span_count = sg_find_spans(seen, spans);
+    clear_others(rows, spans, span_count, weights);
     float top = SG_NO_SCORE, sum = 0.0f, largest = 0.0f, weight_sum = 0.0f;
     sg_set_unseen(scores, seen, spans, span_count, SG_NO_SCORE);
     for (size_t s = 0; s < span_count; s++) {
@@ -157,13 +168,8 @@ static void mix_rows(const struct rows *rows, float *out, size_t token_stride) {
     const size_t width = rows->session->model->geometry.v_head_dim, row_count = rows->heads * rows->count;
     const size_t stride = sg_key_rows(rows->session->capacity);
     for (size_t r = 0; r < row_count; r++) {
-        int16_t *weights = work->weights + r * stride;
-        for (size_t s = 0; s < rows->span_count; s++) {
-            const size_t start = rows->spans[s].start;
-            memset(weights + start, 0, (rows->spans[s].end - start) * sizeof *weights);
-        }
         const struct sg_seen *seen = rows->seen + r / rows->heads;
-        work->factors[r] = find_weights(rows->part.value_units, seen, work->scores + r * stride, weights);
+        work->factors[r] = find_weights(rows, seen, work->scores + r * stride, work->weights + r * stride);
     }
     memset(work->sums, 0, row_count * width * sizeof *work->sums);
     for (size_t s = 0; s < rows->span_count; s++) {
