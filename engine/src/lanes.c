@@ -69,6 +69,17 @@ static void sinkhorn(double *mix, size_t lanes) {
     }
 }
 
+/* lane := sum over k of share[k] * from[k] + share[lanes] * change; (d,) each, `from` the old lanes. */
+static inline __attribute__((always_inline)) void mix_lane(const float *restrict share, const float *restrict from,
+                                                           const float *restrict change, size_t lanes, size_t d,
+                                                           float *restrict lane) {
+    for (size_t i = 0; i < d; i++) {
+        float sum = share[0] * from[i];
+        for (size_t k = 1; k < lanes; k++) sum += share[k] * from[k * d + i];
+        lane[i] = sum + share[lanes] * change[i];
+    }
+}
+
 /* One token: stream := mix * stream + share (x) (hidden - input). */
 static void write_one(const struct sg_model *model, uint32_t layer, const float *out_logits, const float *mix_logits,
                       const float *change, float *stream, float *old) {
@@ -81,14 +92,13 @@ static void write_one(const struct sg_model *model, uint32_t layer, const float 
     sinkhorn(mix, lanes);
     memcpy(old, stream, lanes * d * sizeof *old);
     for (size_t n = 0; n < lanes; n++) {
-        float *lane = stream + n * d;
         const float own = n == layer % lanes ? 0.0f : -OWN_LANE_LOGIT;
         const float bias = c->b_post[origin * lanes + n] + own;
-        const float share = 2.0f * sg_sigmoidf(c->a_post[origin] * out_logits[n] + bias);
-        const float first = (float)mix[n * lanes];
-        for (size_t i = 0; i < d; i++) lane[i] = first * old[i];
-        for (size_t k = 1; k < lanes; k++) sg_axpy(lane, (float)mix[n * lanes + k], old + k * d, d);
-        sg_axpy(lane, share, change, d);
+        float share[SG_LANE_MAX + 1];
+        for (size_t k = 0; k < lanes; k++) share[k] = (float)mix[n * lanes + k];
+        share[lanes] = 2.0f * sg_sigmoidf(c->a_post[origin] * out_logits[n] + bias);
+        if (lanes == 4) mix_lane(share, old, change, 4, d, stream + n * d); /* as all models have it: unrolled */
+        else mix_lane(share, old, change, lanes, d, stream + n * d);
     }
 }
 
