@@ -71,7 +71,7 @@ RELAXED = {"fixed_simd", "product_relaxed", "product_simd"}
 SANITIZE = [
     "-O1",
     "-g",
-    "-fsanitize=address,undefined",
+    "-fsanitize=address,undefined,float-cast-overflow",
     "-fno-sanitize-recover=all",
     "-fno-omit-frame-pointer",
 ]

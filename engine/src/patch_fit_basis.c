@@ -160,9 +160,9 @@ void sg_fit_settle_mix(struct sg_fit_run *run) {
             for (uint32_t i = 0; i < rank; i++)
                 share += inverse.at[j][i] * product[i];
             const float steps = sg_fit_rounded((float)share / run->unit[k] * per_unit);
-            fit->mix[k][j] = (int16_t)(steps > SG_GUIDE_MIX_MAX    ? SG_GUIDE_MIX_MAX
-                                       : steps < -SG_GUIDE_MIX_MAX ? -SG_GUIDE_MIX_MAX
-                                                                   : steps);
+            fit->mix[k][j] = (int16_t)(steps >= SG_GUIDE_MIX_MAX   ? SG_GUIDE_MIX_MAX
+                                       : steps > -SG_GUIDE_MIX_MAX ? (int32_t)steps
+                                                                   : -SG_GUIDE_MIX_MAX);
             const float factor = run->unit[k] * (float)fit->mix[k][j] / (float)(1 << SG_GUIDE_MIX_SHIFT);
             for (uint32_t i = 0; i < run->columns; i++)
                 known[i] += factor * (float)fit->basis_rows[(size_t)j * run->columns + i];

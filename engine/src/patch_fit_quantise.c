@@ -18,7 +18,21 @@
  * would grow beyond all bounds. */
 #define SETTLE_RIDGE 0.01
 
-float sg_fit_rounded(float value) { return (float)(int32_t)(value < 0 ? value - 0.5f : value + 0.5f); }
+/* Entries that the format cannot hold, and NaN, go through the rounding as they are; `store` refuses them. */
+#define WHOLE_LIMIT 0x1p30
+
+float sg_fit_rounded(float value) {
+    if (!(value > -(float)WHOLE_LIMIT && value < (float)WHOLE_LIMIT))
+        return value;
+    return (float)(int32_t)(value < 0 ? value - 0.5f : value + 0.5f);
+}
+
+static double nearest_whole(double value) {
+    if (!(value > -WHOLE_LIMIT && value < WHOLE_LIMIT))
+        return value;
+    const double low = value < 0 ? -(double)(int32_t)(1 - value) : (double)(int32_t)value;
+    return value - low > 0.5 ? low + 1 : low;
+}
 
 float sg_fit_q_entry(const struct sg_fit_run *run, uint32_t k, uint32_t i) {
     const size_t at = (size_t)k * run->columns + i;
@@ -55,9 +69,7 @@ static void choose_entries(const float *wanted, float *entry, uint32_t rank, con
                 pull += j == k ? 0 : curvature->at[k][j] * (double)(wanted[j] - entry[j]);
             const double best = (double)wanted[k] + (own > 0 ? pull / own : 0);
             const double rate = 1 / (spread[k] * spread[k]);
-            const double shrunk = best * own / (own + rate);
-            const double low = shrunk < 0 ? -(double)(int32_t)(1 - shrunk) : (double)(int32_t)shrunk;
-            entry[k] = (float)(shrunk - low > 0.5 ? low + 1 : low);
+            entry[k] = (float)nearest_whole(best * own / (own + rate));
         }
 }
 
@@ -114,7 +126,7 @@ static int settle_gains(struct sg_fit_run *run) {
         while (exponent < 11 && exact >= (double)(31u << exponent) * 0.5)
             exponent++;
         const double mantissa = exact / (double)(1u << exponent);
-        fit->gain[k] = (mantissa < 8.5 ? 8 : mantissa > 14.5 ? 15 : (uint32_t)(mantissa + 0.5)) << exponent;
+        fit->gain[k] = (mantissa < 8.5 ? 8 : mantissa <= 14.5 ? (uint32_t)(mantissa + 0.5) : 15) << exponent;
         run->unit[k] = (float)fit->gain[k] / (65536.0f * (float)(1u << pre_shift));
     }
     return largest * 65536 <= 24000;
@@ -125,12 +137,12 @@ static int store(struct sg_fit_run *run) {
     for (size_t i = 0; i < (size_t)run->rank * run->columns; i++) {
         const uint32_t k = (uint32_t)(i / run->columns);
         const float entry = sg_fit_rounded(sg_fit_q_entry(run, k, (uint32_t)(i % run->columns)));
-        if (entry > 32767 || entry < -32767)
+        if (!(entry <= 32767 && entry >= -32767))
             return 0;
         fit->q[i] = (int16_t)entry;
     }
     for (size_t i = 0; i < (size_t)run->rank * run->input->row_count; i++) {
-        if (fit->p_real[i] > 32767 || fit->p_real[i] < -32767)
+        if (!(fit->p_real[i] <= 32767 && fit->p_real[i] >= -32767))
             return 0;
         fit->p[i] = (int16_t)fit->p_real[i];
     }

@@ -14,7 +14,7 @@
 
 static int16_t level_units(const uint8_t *codebooks_end, uint32_t index) {
     const float level = sg_float_of_bits(sg_load_u32(codebooks_end - 4 * (28 - index)));
-    return level > -0.44f && level < 0.44f ? (int16_t)(level * 65536) : INT16_MAX;
+    return (int16_t)(level > -0.44f && level < 0.44f ? (int32_t)(level * 65536) : INT16_MAX);
 }
 
 /* 4, 8 and 16 levels for 2, 3 and 4 bits. */
