@@ -6,12 +6,12 @@ the patch, SHA-256 and opening the model; the least of some rounds.
 
 from __future__ import annotations
 
-import runpy
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from bench.web import CONFIG, give_tokenizer, worker_costs
+from bench.chromium import launch
+from bench.web import give_tokenizer, worker_costs
 from builder.cact.reader import read_container
 from builder.family.family import load_family
 from builder.publish.pack import Options, pack
@@ -37,7 +37,7 @@ def rebuild_seconds(base: Path, targets: dict[str, Path], folder: Path, effort: 
     pack(load_family(folder / "family.toml"), folder / "site", options, lambda step, done, total: None)
     app = open_site(folder / "site").manifest.app.path
     with serving(SiteServer(folder / "site")) as server, sync_playwright() as playwright:
-        browser = runpy.run_path(str(CONFIG))["launch"](playwright)
+        browser = launch(playwright)
         seconds = {
             name: min(worker_costs(browser, server.url, app, member)["open_s"] for _ in range(ROUNDS))
             for name, member in {"base": "base", **ids}.items()

@@ -130,8 +130,10 @@ def node_host(program: Path) -> Iterator[Node]:
 
 
 @contextmanager
-def chromium_host(executable: str) -> Iterator[Chromium]:
+def chromium_host() -> Iterator[Chromium]:
     from playwright.sync_api import sync_playwright
+
+    from bench.chromium import launch
 
     with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
         folder = Path(name)
@@ -140,7 +142,7 @@ def chromium_host(executable: str) -> Iterator[Chromium]:
         handler = functools.partial(QuietHandler, directory=name)
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        browser = launch(playwright)
         try:
             page = browser.new_page()
             page.goto(f"http://127.0.0.1:{server.server_port}/")

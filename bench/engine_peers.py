@@ -23,7 +23,6 @@ from builder.cact.writer import blobs_of, write_container
 from builder.runtime.engine import NUMERICS
 
 MODULES = Path(__file__).parents[1] / "builder" / "runtime"
-CHROMIUM = shutil.which("chromium") or "chromium"
 OFFICIAL_WORDS = "turn on the lamp in the kitchen and "
 """As in engine_host.js."""
 OFFICIAL_FEW, OFFICIAL_MANY = 8, 72
@@ -58,7 +57,7 @@ def host_runners(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         runners: dict[str, Runner] = {}
         node = Path(sys.executable).with_name("node")
-        for where, opened in (("node", node_host(node)), ("chromium", chromium_host(CHROMIUM))):
+        for where, opened in (("node", node_host(node)), ("chromium", chromium_host())):
             host = stack.enter_context(opened)
             runners |= _engine_runners(where, host, path, ids, new_tokens)
             if official and read_container(path).header.generation == 2:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import runpy
 import sys
 import tempfile
 import time
@@ -24,6 +23,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from bench.chromium import launch
 from bench.engine import DEMO, PEER, needle_rs, query_of
 from bench.pack import weigh
 from builder.cact.reader import read_container
@@ -37,7 +37,6 @@ from builder.publish.parts import PART_BYTES_DEFAULT
 from builder.publish.serve import SiteServer, serving
 from builder.publish.site import open_site
 
-CONFIG = Path(__file__).parents[1] / "playwright.config.py"
 FULL_SIZE_TOML = """[family]
 name = "full-size"
 title = "Full size"
@@ -138,7 +137,7 @@ def measure(site: Path, folder: Path, query: str, new_tokens: int, rounds: int) 
     rows: list[dict[str, dict[str, float]]] = []
     visits: list[dict[str, float]] = []
     with serving(SiteServer(site)) as server, sync_playwright() as playwright:
-        browser = runpy.run_path(str(CONFIG))["launch"](playwright)
+        browser = launch(playwright)
         for _ in range(rounds):
             patched = worker_costs(browser, server.url, manifest.app.path, manifest.specialists[0].id)
             whole = worker_costs(browser, server.url, manifest.app.path, "base", prompt, new_tokens)
