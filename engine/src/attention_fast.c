@@ -27,7 +27,7 @@ static struct cache_part part_of(const struct sg_session *session, uint32_t laye
 
 /* The nearest whole number, halves away from zero, not beyond the limit; the limit for NaN. */
 static inline float round_within(float x, float limit) {
-    const float shifted = x + (x < 0.0f ? -0.5f : 0.5f);
+    const float shifted = x + (x < 0.0f ? sg_round_numbers.minus_half : sg_round_numbers.half);
     const float capped = shifted < limit ? shifted : limit;
     return capped > -limit ? capped : -limit;
 }
@@ -39,7 +39,7 @@ static float inverse_of(float unit) { return unit > 0.0f ? 1.0f / unit : 0.0f; }
 /* 8-bit numbers of one head of one position; returns their unit. */
 static float round_head(const float *restrict x, size_t count, int8_t number[restrict SG_HEAD_MAX]) {
     const float unit = checked_unit(sg_largest_magnitude(x, count) * (1.0f / CACHE_MAX)), inverse = inverse_of(unit);
-    for (size_t i = 0; i < count; i++) number[i] = (int8_t)round_within(x[i] * inverse, CACHE_MAX);
+    for (size_t i = 0; i < count; i++) number[i] = (int8_t)round_within(x[i] * inverse, sg_round_numbers.max_8);
     return unit;
 }
 
@@ -79,7 +79,7 @@ static float whole_unit(float largest, float sum) {
 
 static void round_whole(const float *restrict x, size_t count, float unit, int16_t *restrict out) {
     const float inverse = inverse_of(unit);
-    for (size_t i = 0; i < count; i++) out[i] = (int16_t)round_within(x[i] * inverse, WHOLE_MAX);
+    for (size_t i = 0; i < count; i++) out[i] = (int16_t)round_within(x[i] * inverse, sg_round_numbers.max_16);
 }
 
 /* A few tokens with the query heads of one key group: row t * heads + h. */

@@ -6,7 +6,8 @@
 #include <string.h>
 #include <wasm_simd128.h>
 
-#define INVERSE_SQRT_128 0x1.6a09e6p-4f
+#include "vectors.h"
+
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 /* Strides 1, 2 and 4 of the rotation, of 16 elements; the result is parted into even and odd elements: out[0], out[1]
@@ -71,7 +72,7 @@ ALWAYS_INLINE float unit_of_group(const v128_t v[32], enum sg_rounding rounding)
 }
 
 ALWAYS_INLINE v128_t round_half_away(v128_t v) {
-    const v128_t half = wasm_v128_or(wasm_v128_and(v, wasm_i32x4_splat(INT32_MIN)), wasm_f32x4_splat(0.5f));
+    const v128_t half = wasm_v128_or(wasm_v128_and(v, sg_vectors.float_sign), sg_vectors.float_half);
     return wasm_i32x4_trunc_sat_f32x4(wasm_f32x4_add(v, half));
 }
 
@@ -81,8 +82,7 @@ ALWAYS_INLINE v128_t round_16(const v128_t v[4], v128_t inverse, v128_t out[2]) 
         out[k] = wasm_i16x8_narrow_i32x4(round_half_away(wasm_f32x4_mul(v[2 * k], inverse)),
                                          round_half_away(wasm_f32x4_mul(v[2 * k + 1], inverse)));
     }
-    const v128_t ones = wasm_i16x8_splat(1);
-    return wasm_i32x4_add(wasm_i32x4_dot_i16x8(out[0], ones), wasm_i32x4_dot_i16x8(out[1], ones));
+    return wasm_i32x4_add(wasm_i32x4_dot_i16x8(out[0], sg_vectors.ones), wasm_i32x4_dot_i16x8(out[1], sg_vectors.ones));
 }
 
 #ifdef __wasm_relaxed_simd__
@@ -142,7 +142,7 @@ ALWAYS_INLINE void rotate_group(const float *x, v128_t v[32]) {
                 part[j + half] = wasm_f32x4_sub(a, b);
             }
         }
-        for (size_t j = 0; j < 8; j++) v[i + 4 * j] = wasm_f32x4_mul(part[j], wasm_f32x4_splat(INVERSE_SQRT_128));
+        for (size_t j = 0; j < 8; j++) v[i + 4 * j] = wasm_f32x4_mul(part[j], sg_vectors.inverse_sqrt_128);
     }
 }
 

@@ -3,6 +3,24 @@
  * They serve what is computed once per token: rotary angles, Sinkhorn, log-softmax, sampling. */
 #include "math.h"
 
+const struct sg_round_numbers sg_round_numbers = {
+    .half = 0.5f,
+    .minus_half = -0.5f,
+    .max_16 = 32767.0f,
+    .max_8 = 127.0f,
+};
+
+const struct sg_exp_numbers sg_exp_numbers = {
+    .highest = 88.0f,
+    .lowest = -87.0f,
+    .inverse_ln2 = 0x1.715476p+0f,
+    .ln2_high = 0x1.62e4p-1f,
+    .ln2_low = 0x1.7f7d1cp-20f,
+    .q = {0x1.fffffcp-2f, 0x1.555492p-3f, 0x1.5558f2p-5f, 0x1.123a2p-7f, 0x1.6a23dp-10f},
+    .one = 1.0f,
+    .rounder = 0x1.8p23f,
+};
+
 #define LOG2_E 0x1.71547652b82fep+0
 #define LN2_HIGH 0x1.62e42fee00000p-1 /* ln 2 to 32 bits: n * LN2_HIGH is exact for |n| < 2^20 */
 #define LN2_LOW 0x1.a39ef35793c76p-33

@@ -9,24 +9,34 @@
 
 #include "cursor.h"
 
+/* Numbers that stand in math.c so that loops load them: V8 makes a constant anew in each round of a loop, by three
+ * instructions, and exp has twelve. */
+extern const struct sg_exp_numbers {
+    float highest, lowest, inverse_ln2, ln2_high, ln2_low, q[5], one;
+    float rounder; /* adding it leaves the nearest integer in the low bits */
+} sg_exp_numbers;
+
+extern const struct sg_round_numbers {
+    float half, minus_half, max_16, max_8; /* the largest numbers of 16 and of 8 bits */
+} sg_round_numbers;
+
 /* e^x in binary32. Below -87 the result is 0, above 88 that of 88: the callers want weights, not infinities.
  * Branch-free, so that loops over it become SIMD loops with the same bits.
  * x = n ln 2 + r with |r| <= ln 2 / 2; the polynomial is a weighted minimax fit of (e^r - 1 - r) / r^2, 3.1e-9. */
 static inline float sg_expf(float x) {
-    const float bounded = x > 88.0f ? 88.0f : x < -87.0f ? -87.0f : x;
-    const float rounder = 0x1.8p23f; /* adding it leaves the nearest integer in the low bits */
-    const float shifted = bounded * 0x1.715476p+0f + rounder;
-    const float n = shifted - rounder;
-    const float r = (bounded - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
-    const float q = 0x1.fffffcp-2f +
-                    r * (0x1.555492p-3f + r * (0x1.5558f2p-5f + r * (0x1.123a2p-7f + r * 0x1.6a23dp-10f)));
+    const struct sg_exp_numbers *k = &sg_exp_numbers;
+    const float bounded = x > k->highest ? k->highest : x < k->lowest ? k->lowest : x;
+    const float shifted = bounded * k->inverse_ln2 + k->rounder;
+    const float n = shifted - k->rounder;
+    const float r = (bounded - n * k->ln2_high) - n * k->ln2_low;
+    const float q = k->q[0] + r * (k->q[1] + r * (k->q[2] + r * (k->q[3] + r * k->q[4])));
     const float scale = sg_float_of_bits((sg_bits_of_float(shifted) + 127u) << 23);
-    const float power = (r * r * q + r + 1.0f) * scale;
-    return x < -87.0f ? 0.0f : power;
+    const float power = (r * r * q + r + k->one) * scale;
+    return x < k->lowest ? 0.0f : power;
 }
 
 static inline float sg_sigmoidf(float x) {
-    return 1.0f / (1.0f + sg_expf(-x));
+    return sg_exp_numbers.one / (sg_exp_numbers.one + sg_expf(-x));
 }
 
 static inline float sg_siluf(float x) {

@@ -26,7 +26,7 @@ ALWAYS_INLINE v128_t add_products(v128_t sum, struct bytes number, struct bytes 
     }
     const v128_t fours = wasm_i16x8_add(wasm_i16x8_relaxed_dot_i8x16_i7x16(number.even, level.even),
                                         wasm_i16x8_relaxed_dot_i8x16_i7x16(number.odd, level.odd));
-    return wasm_i32x4_add(sum, wasm_i32x4_dot_i16x8(fours, wasm_i16x8_splat(1)));
+    return wasm_i32x4_add(sum, wasm_i32x4_dot_i16x8(fours, sg_vectors.ones));
 }
 
 /* Two rows of one group, which share the loads of the activations: four would be too many streams for a prefetcher. */

@@ -8,6 +8,7 @@
 
 #include "cursor.h"
 #include "product.h"
+#include "vectors.h"
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 /* Keeps clang from seeing how a pointer advances: it would make one index of several pointers, and an addition of each
@@ -29,13 +30,13 @@ struct codes {
 /* Codes 32 i .. 32 i + 31 of a group, at `packed` + 4 i code_bits. */
 ALWAYS_INLINE struct codes unpack_4(const uint8_t *packed, size_t i) {
     const v128_t bytes = wasm_v128_load(packed + 16 * i);
-    const v128_t mask = wasm_i8x16_splat(15);
+    const v128_t mask = sg_vectors.nibbles;
     return (struct codes){wasm_v128_and(bytes, mask), wasm_v128_and(wasm_u16x8_shr(bytes, 4), mask)};
 }
 
 ALWAYS_INLINE struct codes unpack_2(const uint8_t *packed, size_t i) {
     const v128_t bytes = wasm_v128_load64_zero(packed + 8 * i);
-    const v128_t mask = wasm_i8x16_splat(3);
+    const v128_t mask = sg_vectors.crumbs;
     const v128_t code0 = wasm_v128_and(bytes, mask), code1 = wasm_v128_and(wasm_u16x8_shr(bytes, 2), mask);
     const v128_t code2 = wasm_v128_and(wasm_u16x8_shr(bytes, 4), mask);
     const v128_t code3 = wasm_v128_and(wasm_u16x8_shr(bytes, 6), mask);
@@ -89,9 +90,9 @@ ALWAYS_INLINE struct codes unpack(uint32_t code_bits, const uint8_t *packed, siz
 }
 
 ALWAYS_INLINE v128_t float_of_halves(v128_t halves) {
-    const v128_t magnitude = wasm_i32x4_shl(wasm_v128_and(halves, wasm_i32x4_splat(0x7fff)), 13);
-    const v128_t sign = wasm_i32x4_shl(wasm_v128_and(halves, wasm_i32x4_splat(0x8000)), 16);
-    return wasm_v128_or(wasm_f32x4_mul(magnitude, wasm_f32x4_splat(0x1p112f)), sign);
+    const v128_t magnitude = wasm_i32x4_shl(wasm_v128_and(halves, sg_vectors.half_magnitude), 13);
+    const v128_t sign = wasm_i32x4_shl(wasm_v128_and(halves, sg_vectors.half_sign), 16);
+    return wasm_v128_or(wasm_f32x4_mul(magnitude, sg_vectors.half_scale), sign);
 }
 
 /* The places of four rows' data for one group after another. Rows beyond the last repeat it: their sums are not
