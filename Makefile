@@ -42,7 +42,7 @@ serve: pack
 
 demo: serve  ## Pack the demo family and serve the chat page.
 
-check: $(VENV)/.dev $(ENGINE) web/node_modules/.stamp lint  ## Lint, types and the fast tests (a minute and a half on 2 cores).
+check: $(VENV)/.dev $(ENGINE) web/node_modules/.stamp lint  ## Lint, types and the fast tests (about a minute on 2 cores).
 	$(BIN)/python -m pytest -q $(SPREAD) -m "not slow and not browser"
 
 lint: $(VENV)/.dev web/node_modules/.stamp
