@@ -40,7 +40,12 @@ LONGEST = (
     *("reference/test_chat_command.py", "engine/test_builds.py", "experts/test_compile.py"),
     *("publish/test_wheel.py", "web/test_parity.py", "experts/test_atomicity.py", "cact/test_hostile.py"),
     *("delta/test_native.py", "family/test_against_upstream.py", "engine/test_depth.py"),
-    *("web/test_javascript.py", "publish/test_upgrades.py", "publish/test_serve.py"),
+    *(
+        "web/test_javascript.py",
+        "publish/test_upgrades.py",
+        "publish/test_previous.py",
+        "publish/test_serve.py",
+    ),
 )
 """The files that take over 15 s, or over 3 in `make check`.
 

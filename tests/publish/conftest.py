@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from builder.errors import SaguaroError, UsageError
 from builder.family.export import export_family
 from builder.family.family import load_family
 from builder.publish.pack import Options, Report, pack
@@ -165,3 +167,41 @@ def site(tmp_path: Path, packed_once: House) -> Path:
     """A packed site that the test may damage."""
     shutil.copytree(packed_once.folder / "site", tmp_path / "site")
     return tmp_path / "site"
+
+
+@pytest.fixture
+def alone(house: House) -> House:
+    """A family of one base; the models of the other members may take its place."""
+    (house.folder / "family.toml").write_text(FAMILY.split("[router]")[0])
+    return house
+
+
+@pytest.fixture
+def first(alone: House, tmp_path: Path) -> Path:
+    """The site of the first release; the family file now names another base."""
+    alone.pack(tmp_path / "first")
+    shutil.copyfile(alone.folder / "home.cact", alone.folder / "base.cact")
+    return tmp_path / "first"
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def refuse(alone: House, tmp_path: Path, previous: str, words: str) -> None:
+    """The pack names what is wrong and what to do."""
+    with pytest.raises(SaguaroError) as caught:
+        alone.pack(tmp_path / "site", previous=(previous,))
+    sentence = str(caught.value)
+    assert words in sentence
+    is_usage = isinstance(caught.value, UsageError)
+    assert is_usage or sentence.endswith("; name a release that is whole, or leave --previous out")
+    assert "\n" not in sentence
+    assert "Errno" not in sentence
+    assert not (tmp_path / "site").exists()
