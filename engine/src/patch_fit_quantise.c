@@ -18,7 +18,7 @@
  * would grow beyond all bounds. */
 #define SETTLE_RIDGE 0.01
 
-/* Entries that the format cannot hold, and NaN, go through the rounding as they are; `store` refuses them. */
+/* Entries beyond this, and NaN, go through the rounding as they are; `store` refuses what the format cannot hold. */
 #define WHOLE_LIMIT 0x1p30
 
 float sg_fit_rounded(float value) {

@@ -62,7 +62,7 @@ static double miss_variance(const struct sg_fit_run *run) {
 }
 
 static float cost_at(const struct sg_fit *fit, float place, uint16_t pair) {
-    const uint32_t bucket = place < 0 ? 0 : place > 255 ? 255 : (uint32_t)place;
+    const uint32_t bucket = !(place >= 0) ? 0 : place > 255 ? 255 : (uint32_t)place; /* NaN is 0 */
     return fit->cost[pair + bucket * SG_RANS_SYMBOLS];
 }
 

@@ -99,7 +99,7 @@ void sg_fit_row_slope(struct sg_fit_run *run) {
         float group_info = 0;
         for (uint32_t i = g * SG_PATCH_GROUP_CODES; i < (g + 1) * SG_PATCH_GROUP_CODES; i++) {
             const float moved = (run->level[fit->old_row[i]] * ratio + fit->shift[i] * weight) * per_bucket + 128.0f;
-            const uint32_t bucket = moved < 1 ? 1 : moved > 254 ? 254 : (uint32_t)moved;
+            const uint32_t bucket = !(moved >= 1) ? 1 : moved > 254 ? 254 : (uint32_t)moved; /* NaN is 1 */
             const float slope =
                 fit->score[(fit->old_row[i] * SG_GUIDE_BUCKETS + bucket) * SG_RANS_SYMBOLS + fit->new_row[i]];
             run->slope[i] = slope * weight;

@@ -34,7 +34,7 @@ def seeds() -> dict[str, bytes]:
         found[f"rebuild/{path.stem}"] = struct.pack("<HHBB", *sizes) + body
     for name, tensors in TENSORS.items():
         numbers = [number for tensor in tensors for number in tensor]
-        found |= {f"make/{name}-{effort}": bytes([form, *numbers]) for effort, form in enumerate((0, 7))}
+        found |= {f"make/{name}-{effort}": bytes([form, *numbers]) for effort, form in enumerate((0, 7, 15))}
     base = (GOLDEN / "unguided.base.cact").read_bytes()
     found["make/files"] = bytes([128]) + struct.pack("<H", len(base)) + base + base
     return found
