@@ -6,9 +6,7 @@
 
 #include "math.h"
 
-#define WHOLE_MAX 32767.0f
 #define WHOLE_SUM_MAX 16.0e6f /* times 127, with half a unit more for each of 2^20 addends, stays below 2^31 */
-#define CACHE_MAX 127.0f
 
 /* One group's part of a layer's cache. */
 struct cache_part {
@@ -38,7 +36,7 @@ static float inverse_of(float unit) { return unit > 0.0f ? 1.0f / unit : 0.0f; }
 
 /* 8-bit numbers of one head of one position; returns their unit. */
 static float round_head(const float *restrict x, size_t count, int8_t number[restrict SG_HEAD_MAX]) {
-    const float unit = checked_unit(sg_largest_magnitude(x, count) * (1.0f / CACHE_MAX)), inverse = inverse_of(unit);
+    const float unit = checked_unit(sg_largest_magnitude(x, count) * (1.0f / SG_MAX_8)), inverse = inverse_of(unit);
     for (size_t i = 0; i < count; i++) number[i] = (int8_t)round_within(x[i] * inverse, sg_round_numbers.max_8);
     return unit;
 }
@@ -69,11 +67,12 @@ void sg_store_values_fast(const struct sg_session *session, uint32_t layer, cons
     }
 }
 
-_Static_assert((uint64_t)SG_HEAD_MAX * 32767 * 127 < INT32_MAX, "a query's products with a key stay within 32 bits");
+_Static_assert((uint64_t)SG_HEAD_MAX * (uint64_t)SG_MAX_16 * (uint64_t)SG_MAX_8 < INT32_MAX,
+               "a query's products with a key stay within 32 bits");
 
 /* The unit at which weights have 16 bits and their products with values stay within 32, however many there are. */
 static float whole_unit(float largest, float sum) {
-    const float by_value = largest * (1.0f / WHOLE_MAX), by_sum = sum * (1.0f / WHOLE_SUM_MAX);
+    const float by_value = largest * (1.0f / SG_MAX_16), by_sum = sum * (1.0f / WHOLE_SUM_MAX);
     return checked_unit(by_value > by_sum ? by_value : by_sum);
 }
 
@@ -105,7 +104,7 @@ static void find_scores(const struct rows *rows, const float *queries, size_t to
     const float scale = 1.0f / __builtin_sqrtf((float)qk);
     for (size_t r = 0; r < row_count; r++) {
         const float *query = queries + r / rows->heads * token_stride + r % rows->heads * qk;
-        const float unit = checked_unit(sg_largest_magnitude(query, qk) * (1.0f / WHOLE_MAX));
+        const float unit = checked_unit(sg_largest_magnitude(query, qk) * (1.0f / SG_MAX_16));
         round_whole(query, qk, unit, work->queries + r * qk);
         work->factors[r] = unit * scale;
     }
@@ -122,8 +121,8 @@ static void find_scores(const struct rows *rows, const float *queries, size_t to
     }
 }
 
-/* The weights of one row that its own spans leave out; mostly there are none. */
-static void clear_others(const struct rows *rows, const struct sg_span *spans, size_t span_count, int16_t *weights) {
+/* Clears a row's weights in the spans of all rows, before its own are written; mostly its own are all of them. */
+static void clear_before(const struct rows *rows, const struct sg_span *spans, size_t span_count, int16_t *weights) {
     if (span_count == rows->span_count && memcmp(spans, rows->spans, span_count * sizeof *spans) == 0) return;
     for (size_t s = 0; s < rows->span_count; s++) {
         const size_t start = rows->spans[s].start;
@@ -137,7 +136,7 @@ static float find_weights(const struct rows *rows, const struct sg_seen *seen, f
     const float *restrict units = rows->part.value_units;
     struct sg_span spans[2];
     const size_t span_count = sg_find_spans(seen, spans);
-    clear_others(rows, spans, span_count, weights);
+    clear_before(rows, spans, span_count, weights);
     float top = SG_NO_SCORE, sum = 0.0f, largest = 0.0f, weight_sum = 0.0f;
     sg_set_unseen(scores, seen, spans, span_count, SG_NO_SCORE);
     for (size_t s = 0; s < span_count; s++) {

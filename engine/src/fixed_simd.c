@@ -117,7 +117,7 @@ ALWAYS_INLINE float store_group(const v128_t v[32], enum sg_rounding rounding, v
                    wasm_i32x4_extract_lane(sums, 2) + wasm_i32x4_extract_lane(sums, 3));
 }
 
-/* v := H v / sqrt(128) from x, in two passes of few enough values for registers. */
+/* v := H x, in the order of rotate_16; two passes, each of few enough values for the registers. */
 ALWAYS_INLINE void rotate_group(const float *x, v128_t v[32]) {
 #pragma clang loop unroll(disable)
     for (size_t i = 0; i < 32; i += 4) {

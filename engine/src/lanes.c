@@ -97,7 +97,7 @@ static void write_one(const struct sg_model *model, uint32_t layer, const float 
         float share[SG_LANE_MAX + 1];
         for (size_t k = 0; k < lanes; k++) share[k] = (float)mix[n * lanes + k];
         share[lanes] = 2.0f * sg_sigmoidf(c->a_post[origin] * out_logits[n] + bias);
-        if (lanes == 4) mix_lane(share, old, change, 4, d, stream + n * d); /* as all models have it: unrolled */
+        if (lanes == 4) mix_lane(share, old, change, 4, d, stream + n * d); /* as in all published models: unrolled */
         else mix_lane(share, old, change, lanes, d, stream + n * d);
     }
 }

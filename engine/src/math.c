@@ -1,13 +1,13 @@
-/* The double-precision functions of math.h.
+/* The double-precision functions of math.h, and the constants that its loops load.
  *
- * They serve what is computed once per token: rotary angles, Sinkhorn, log-softmax, sampling. */
+ * The functions serve what is computed once per token: rotary angles, Sinkhorn, log-softmax, sampling. */
 #include "math.h"
 
 const struct sg_round_numbers sg_round_numbers = {
     .half = 0.5f,
     .minus_half = -0.5f,
-    .max_16 = 32767.0f,
-    .max_8 = 127.0f,
+    .max_16 = SG_MAX_16,
+    .max_8 = SG_MAX_8,
 };
 
 const struct sg_exp_numbers sg_exp_numbers = {

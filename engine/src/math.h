@@ -1,6 +1,6 @@
 /* Elementary functions whose bits are the same on every machine (docs/numerics.md has the measured error bounds).
  *
- * Owns: exp, log, sine, cosine, sigmoid, SiLU. They use only additions, products, divisions and square roots, which
+ * Owns: exp, log, sine, cosine, sigmoid, SiLU, and the numbers of rounding. They use only additions, products, divisions and square roots, which
  * IEEE 754 fixes, in the order that is written here. Source: own polynomials; each says how it was found. */
 #ifndef SG_MATH_H
 #define SG_MATH_H
@@ -16,8 +16,11 @@ extern const struct sg_exp_numbers {
     float rounder; /* adding it leaves the nearest integer in the low bits */
 } sg_exp_numbers;
 
+#define SG_MAX_16 32767.0f /* the largest numbers of 16 and of 8 bits */
+#define SG_MAX_8 127.0f
 extern const struct sg_round_numbers {
-    float half, minus_half, max_16, max_8; /* the largest numbers of 16 and of 8 bits */
+    float half, minus_half;
+    float max_16, max_8;
 } sg_round_numbers;
 
 /* e^x in binary32. Below -87 the result is 0, above 88 that of 88: the callers want weights, not infinities.

@@ -277,8 +277,8 @@ static const struct method *method_of(enum sg_rounding rounding) {
 #endif
 }
 
-/* Reads one group's part of the next 8 rows, in the order of memory: unpacking takes a line from each row, group by
- * group, which no prefetcher foresees. */
+/* Reads ahead, in the order of memory: the next 8 rows' codes in as many slices as they have groups, one with each
+ * group of these rows. Unpacking takes a line from each row, group by group, which no prefetcher foresees. */
 ALWAYS_INLINE void fetch_next(const struct job *job, size_t row, size_t group) {
     const struct sg_matrix *matrix = job->matrix;
     const size_t group_bytes = SG_GROUP / 8 * matrix->code_bits, part = 2 * ROWS * group_bytes;

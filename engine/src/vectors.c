@@ -12,10 +12,10 @@ const struct sg_vectors sg_vectors = {
     .crumbs = FOUR(0x03030303),
     .half_magnitude = FOUR(0x7fff),
     .half_sign = FOUR(0x8000),
-    .half_scale = FOUR(0x77800000),
+    .half_scale = FOUR(0x77800000),       /* 0x1p112f */
     .float_sign = FOUR(INT32_MIN),
     .float_half = FOUR(0x3f000000),
-    .inverse_sqrt_128 = FOUR(0x3db504f3),
+    .inverse_sqrt_128 = FOUR(0x3db504f3), /* 0x1.6a09e6p-4f */
 };
 #else
 typedef int sg_vectors_is_empty; /* ISO C wants a declaration in every file */
