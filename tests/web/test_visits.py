@@ -91,9 +91,10 @@ def test_a_second_visit_works_offline_with_what_is_here(visit) -> None:
     first = chat.ask("turn on the bedroom light")
     chat.page.evaluate("navigator.serviceWorker.ready.then(() => undefined)")
     chat.page.close()
-    visitor.context.set_offline(True)
+    visitor.go_offline()
     visitor.allow("ERR_INTERNET_DISCONNECTED")
     chat = visitor.open_chat()
+    visitor.go_offline()
     chat.wait_for_words("#notices", "You are offline. Base and Home are on this device.")
     assert chat.ask("turn on the bedroom light") == first
     assert chat.note().startswith("Home answered")

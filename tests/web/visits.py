@@ -91,6 +91,14 @@ class Visit:
         page.wait_for_selector("#message:not([disabled])")
         return Chat(page)
 
+    def go_offline(self) -> None:
+        """No network, and all open pages know. Call it again for a page that was opened since.
+
+        Chromium 150 tells that page only when the emulation changes.
+        """
+        self.context.set_offline(False)
+        self.context.set_offline(True)
+
     def embed(self, options: dict[str, Any] | None = None, url: str | None = None) -> Embedded:
         """A bare page of the same site that opens the family through the library."""
         page = self.context.new_page()
