@@ -21,6 +21,32 @@ int sg_guide_q_entry(int32_t entry, uint32_t gain, const int16_t *mix, const int
 }
 
 /* Sums wrap around: only a hostile stream gets there, and it must not be undefined. */
+#if defined(__wasm_simd128__) && !defined(SG_SCALAR)
+/* Sums of 8 columns: the products of two components at a time, which wrap as in plain C. */
+static inline void add_two_components(v128_t sum[2], const int16_t *first, v128_t second, v128_t factors) {
+    const v128_t q = wasm_v128_load(first);
+    const v128_t low = wasm_i16x8_shuffle(q, second, 0, 8, 1, 9, 2, 10, 3, 11);
+    const v128_t high = wasm_i16x8_shuffle(q, second, 4, 12, 5, 13, 6, 14, 7, 15);
+    sum[0] = wasm_i32x4_add(sum[0], wasm_i32x4_dot_i16x8(low, factors));
+    sum[1] = wasm_i32x4_add(sum[1], wasm_i32x4_dot_i16x8(high, factors));
+}
+
+void sg_guide_row(const int16_t *p, const int16_t *q, uint32_t rank, uint32_t row_codes, uint32_t pre_shift,
+                  int16_t *shift) {
+    const v128_t zero = wasm_i32x4_const_splat(0);
+    for (uint32_t i = 0; i < row_codes; i += 8) {
+        v128_t sum[2] = {zero, zero};
+        const int16_t *column = q + i;
+        uint32_t k = 0;
+        for (; k + 1 < rank; k += 2, column += 2 * (size_t)row_codes) {
+            add_two_components(sum, column, wasm_v128_load(column + row_codes), wasm_v128_load32_splat(p + k));
+        }
+        if (k < rank) add_two_components(sum, column, zero, wasm_i16x8_splat(p[k]));
+        wasm_v128_store(shift + i, wasm_i16x8_narrow_i32x4(wasm_i32x4_shr(sum[0], pre_shift),
+                                                           wasm_i32x4_shr(sum[1], pre_shift)));
+    }
+}
+#else
 void sg_guide_row(const int16_t *p, const int16_t *q, uint32_t rank, uint32_t row_codes, uint32_t pre_shift,
                   int16_t *shift) {
     for (uint32_t start = 0; start < row_codes; start += SG_PATCH_GROUP_CODES) {
@@ -35,6 +61,7 @@ void sg_guide_row(const int16_t *p, const int16_t *q, uint32_t rank, uint32_t ro
             shift[start + i] = (int16_t)within_16_bits((int32_t)sum[i] >> pre_shift);
     }
 }
+#endif
 
 /* A positive normal fp16 number? */
 static int is_plain(uint32_t norm) { return norm >= 0x0400 && norm < 0x7c00; }

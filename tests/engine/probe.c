@@ -1,4 +1,5 @@
 /* Exports what the shipped module keeps inside: elementary functions and both versions of each kernel. */
+#include "delta_guide.h"
 #include "kernels.h"
 #include "math.h"
 #include "product_rows.h"
@@ -32,6 +33,14 @@ void probe_rotate(float *x, size_t group_count, int simd) {
     } else {
         sg_rotate_scalar(x, group_count);
     }
+}
+
+PROBE(probe_guide_row)
+void probe_guide_row(const int16_t *p, const int16_t *q, uint32_t rank, uint32_t row_codes, uint32_t pre_shift,
+                     int16_t *shift);
+void probe_guide_row(const int16_t *p, const int16_t *q, uint32_t rank, uint32_t row_codes, uint32_t pre_shift,
+                     int16_t *shift) {
+    sg_guide_row(p, q, rank, row_codes, pre_shift, shift);
 }
 
 /* How a product is to be found. */

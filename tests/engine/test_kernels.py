@@ -168,3 +168,21 @@ def test_the_rotation_is_the_normalised_walsh_hadamard_matrix(probe, simd):
     probe.call("probe_rotate", address, len(x), int(simd))
     found = np.frombuffer(probe.read(address, x.nbytes), "<f4").reshape(x.shape)
     assert np.abs(found - x.astype(np.float64) @ _cq_hadamard_np(GROUP)).max() < 2e-6
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3, 16])
+@pytest.mark.parametrize("largest", [40, 3000, 32768])
+def test_a_patchs_shift_is_the_whole_product_of_its_factors(probe, rank, largest):
+    """docs/formats/patch.md, "Guided codes"; sums wrap, which only hostile patches see."""
+    rng = np.random.default_rng((rank, largest))
+    row_codes, pre_shift = 2 * GROUP, 6
+    p = rng.integers(-largest, largest, rank).astype("<i2")
+    q = rng.integers(-largest, largest, (rank, row_codes)).astype("<i2")
+    if largest == 32768:
+        p[:], q[:, :5] = -largest, -largest
+    shift = probe.reserve(2 * row_codes)
+    places = probe.place(p.tobytes()), probe.place(q.tobytes())
+    probe.call("probe_guide_row", *places, rank, row_codes, pre_shift, shift)
+    found = np.frombuffer(probe.read(shift, 2 * row_codes), "<i2")
+    sums = (p.astype(np.int64) @ q.astype(np.int64)).astype(np.int32)
+    assert (found == np.clip(sums >> pre_shift, -32768, 32767)).all()
