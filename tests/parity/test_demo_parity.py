@@ -11,7 +11,6 @@ import functools
 import json
 from collections import Counter
 
-import numpy as np
 import pytest
 
 from builder.reference.generation import generate
@@ -23,10 +22,7 @@ from tests.parity.compare import (
     REFERENCE_TO_JAX,
     SCORE_TO_JAX,
     compare_by_forcing,
-    distance,
-    forced_logits,
     forced_score,
-    greedy_ids,
 )
 from tests.parity.conftest import ReferenceShelf
 from tests.parity.oracle_jax import JaxOracle
@@ -77,14 +73,7 @@ def jax_logits(demo_family):
 
 
 def test_jax_draws_the_same_tokens_from_the_same_logits(truth, jax_logits):
-    other_tokens, distances = [], []
-    for response in truth:
-        for log in response.sessions:
-            if log.drawn_ids:
-                rows = forced_logits(jax_logits(log.member), log)
-                distances.append(distance(np.stack(log.logits), rows))
-                if greedy_ids(rows, log) != log.drawn_ids:
-                    other_tokens.append(response.name)
+    other_tokens, distances = compare_by_forcing(truth, jax_logits)
     assert other_tokens == []
     assert len(distances) > 70
     assert max(distances) <= REFERENCE_TO_JAX
