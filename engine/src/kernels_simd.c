@@ -9,9 +9,9 @@
 #include <wasm_simd128.h>
 
 #include "cursor.h"
+#include "vectors.h"
 
 #define TILE_SUMS 8 /* sums, rows and a factor fill the 16 registers that V8 has */
-#define INVERSE_SQRT_128 0x1.6a09e6p-4f
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 /* Strides 1 and 2 lie inside a vector: [a b c d] -> [a+b a-b c+d c-d] -> [.. + ..]. */
@@ -25,7 +25,7 @@ ALWAYS_INLINE v128_t rotate_inside(v128_t v) {
 }
 
 void sg_rotate_simd(float *x, size_t group_count) {
-    const v128_t scale = wasm_f32x4_splat(INVERSE_SQRT_128);
+    const v128_t scale = sg_vectors.inverse_sqrt_128;
     for (; group_count > 0; group_count--, x += SG_GROUP) {
         v128_t v[32];
         for (size_t i = 0; i < 32; i++) v[i] = rotate_inside(wasm_v128_load(x + 4 * i));
